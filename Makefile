@@ -1,0 +1,32 @@
+# Every target sets up what it needs in .venv; a second call is quick.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test check bench
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("prism needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup  ## slot maps and steps of one generated picture, and what the model costs
+	$(BIN)/prism info prism_nano --size 64
+	$(BIN)/prism slots --out runs/demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+BENCH := prism_tiny pvt_v2_b1 xcit_tiny_24_p16_224 davit_tiny --steps 2.5,3.2,3.7,2.5
+bench: setup  ## the tables under results/speed; about half an hour on two cores
+	$(BIN)/prism speed $(BENCH) --out results/speed/eager
+	$(BIN)/prism speed $(BENCH) --compile --out results/speed/compiled
+	$(BIN)/prism speed prism_tiny@5 prism_tiny@2.5 --out results/speed/steps
+	$(BIN)/prism speed prism_tiny --steps 2.5,3.2,3.7,2.5 --size 224,448 --out results/speed/resolution

@@ -1,0 +1,10 @@
+"""PRISM: a vision backbone that organises, recalls, refines, and knows when to stop.
+
+Importing the package registers `prism_nano`, `prism_tiny`, `prism_small` and `prism_base` with timm.
+"""
+
+from prism.model.backbone import Prism, Pyramid, Trace, Traced
+from prism.model.memory import Codebook, update_codebooks
+
+__version__ = "0.1.0"
+__all__ = ["Codebook", "Prism", "Pyramid", "Trace", "Traced", "update_codebooks"]

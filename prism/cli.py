@@ -1,0 +1,178 @@
+"""The commands: verb -> function."""
+
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import timm
+import torch
+import tyro
+from rich.console import Console
+from torch import nn
+from tyro.conf import Positional, arg
+
+import prism
+from prism.evaluation import complexity, speed, table
+from prism.studies import slots as slot_study
+
+app = tyro.extras.SubcommandApp()
+Steps = Annotated[str, arg(metavar="S1,S2,S3,S4")]
+
+
+@app.command
+def info(model: Positional[str], size: str = "224", steps: Steps = "2.5,3.2,3.7,2.5") -> None:
+    """Parameters and GMACs of a model, by part; of PRISM also by steps.
+
+    Args:
+        model: a PRISM variant or any timm model
+        size: side of the image, or HEIGHTxWIDTH
+        steps: mean steps of the stages, for the last row
+    """
+    network, pixels = _create(model), _size(size)
+    profile = _means(steps, network) if isinstance(network, prism.Prism) else []
+    table.show(complexity.parts(network, pixels), f"{model} at {pixels[0]} x {pixels[1]}")
+    if isinstance(network, prism.Prism):
+        buffers = sum(book.codes.numel() for book in network.modules() if isinstance(book, prism.Codebook))
+        table.show(complexity.by_steps(network, pixels, [profile]), "GMACs by steps in the four stages")
+        print(f"The codebooks hold {buffers:,} further numbers, moved by averages and not by the optimiser.")
+
+
+@app.command(name="speed")
+def speed_(
+    models: Positional[list[str]],
+    size: str = "224",
+    batch: str = "1,16",
+    dtype: str = "float32",
+    compile: bool = False,
+    threads: int | None = None,
+    repeats: int = 10,
+    steps: Steps = "",
+    out: Path | None = None,
+) -> None:
+    """Images a second of several models, interleaved; ratios are to the first.
+
+    Args:
+        models: PRISM variants and timm models; NAME@2.5 or NAME@S1,S2,S3,S4 forces PRISM's mean steps for one
+        size: sides of the images, comma-separated
+        batch: batch sizes, comma-separated
+        dtype: float32 or bfloat16 (autocast)
+        compile: time torch.compile(model) instead
+        threads: of the CPU; all by default
+        repeats: how often everything is timed
+        steps: force these mean steps on every PRISM model without steps of its own
+        out: folder for speed.csv and speed.md
+    """
+    if dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"dtype must be float32 or bfloat16, got {dtype!r}")
+    if repeats < 2:
+        raise ValueError(f"a median and a spread need at least 2 repeats, got {repeats}")
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+    networks, forced = {}, {}
+    for spec in models:
+        name, _, own = spec.partition("@")
+        networks[spec] = network = _create(name)
+        if (own or steps) and isinstance(network, prism.Prism):
+            forced[spec] = _means(own or steps, network)
+        elif own:
+            raise ValueError(f"{name} has no steps to force: {spec!r}")
+    with Console(stderr=True).status("") as status:
+        rows = speed.measure(
+            networks, forced, _whole(size), _whole(batch), getattr(torch, dtype), compile, repeats, status.update
+        )
+    table.show(rows, f"{torch.get_num_threads()} threads, {repeats} repeats, torch {torch.__version__}")
+    if out:
+        note = (
+            f"`prism {' '.join(sys.argv[1:])}`, {repeats} interleaved repeats, {torch.get_num_threads()} threads, "
+            f"torch {torch.__version__}, {_processor()}. Images a second are medians; the spread is the "
+            "interquartile range over the median; ratios are medians over repeats."
+        )
+        table.write(rows, out / "speed", note)
+        print(f"wrote {out / 'speed.csv'} and {out / 'speed.md'}")
+
+
+@app.command
+def slots(
+    image: Positional[Path | None] = None,
+    model: str = "prism_nano",
+    checkpoint: Path | None = None,
+    size: int = 224,
+    seed: int = 0,
+    out: Path = Path("runs/slots"),
+) -> None:
+    """Draw which slot wins which part of a picture, stage by stage and step by step.
+
+    Args:
+        image: a picture; a generated scene by default
+        model: a PRISM variant
+        checkpoint: its weights (safetensors); untrained without
+        size: side of the picture in pixels
+        seed: of the scene and of untrained weights
+        out: folder for slots.png and slots.csv
+    """
+    torch.manual_seed(seed)
+    network = _create(model)
+    if not isinstance(network, prism.Prism):
+        raise ValueError(f"{model} has no slots: name a PRISM variant")
+    if checkpoint:
+        slot_study.load_weights(network, checkpoint)
+    rows = slot_study.draw(network, slot_study.picture(image, size, seed), out)
+    table.show(rows, f"{model}{'' if checkpoint else ', untrained'}: steps and slots")
+    print(f"wrote {out / 'slots.png'} and {out / 'slots.csv'}")
+
+
+def main() -> None:
+    """Run a command; what a user got wrong is one sentence, not a traceback."""
+    try:
+        app.cli(prog="prism")
+    except (ValueError, OSError) as error:
+        sys.exit(f"prism: {error}")
+    except KeyboardInterrupt:
+        sys.exit("prism: interrupted")
+
+
+def _create(name: str) -> nn.Module:
+    if not timm.is_model(name):
+        raise ValueError(f"no model is called {name!r}; PRISM's are {', '.join(timm.list_models('prism_*'))}")
+    return timm.create_model(name).eval()
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"expected numbers separated by commas, got {text!r}") from None
+
+
+def _whole(text: str) -> list[int]:
+    numbers = _numbers(text)
+    if any(n != int(n) or n < 1 for n in numbers):
+        raise ValueError(f"expected whole numbers of at least 1, got {text!r}")
+    return [int(n) for n in numbers]
+
+
+def _means(text: str, network: prism.Prism) -> list[float]:
+    numbers, stages = _numbers(text), len(network.stages)
+    if len(numbers) not in (1, stages):
+        raise ValueError(f"steps need one number or {stages}, got {text!r}")
+    return numbers if len(numbers) == stages else numbers * stages
+
+
+def _size(text: str) -> tuple[int, int]:
+    numbers = _whole(text.replace("x", ","))
+    if len(numbers) > 2:
+        raise ValueError(f"expected a side or HEIGHTxWIDTH, got {text!r}")
+    return numbers[0], numbers[-1]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    main()

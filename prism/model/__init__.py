@@ -1,0 +1,1 @@
+"""The paper's section 3, one file an idea."""

@@ -1,0 +1,155 @@
+"""Adaptive halting (paper, section 3.4 and appendix A1.3): repeat until the accumulated probability reaches 1.
+
+B images, N tokens, D channels; b of the B images are still running.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from prism.model.attention import at_least_float32
+from prism.model.compilation import batch_will_change, never_compile, run_in_python
+from prism.model.refinement import Places, Refinement, RefinementStep
+
+EPSILON = 0.01  # so that a step with a probability just short of 1 can halt
+
+
+class Halt(NamedTuple):
+    weight: Tensor  # (b,), p-hat of this step
+    halted: Tensor  # (b,), whether this step is the image's last
+    total: Tensor  # (b,), probability spent so far
+
+
+@never_compile
+def halt(probability: Tensor, total: Tensor, last: bool, epsilon: float = EPSILON) -> Halt:
+    """One step's decision. The step that reaches 1 - epsilon, or the last one allowed, takes the remainder R."""
+    reached = total + probability
+    halted = torch.ones_like(reached, dtype=torch.bool) if last else reached >= 1 - epsilon
+    return Halt(torch.where(halted, 1 - total, probability), halted, reached)
+
+
+def halting_weights(probabilities: Tensor, epsilon: float = EPSILON) -> tuple[Tensor, Tensor]:
+    """Weights p-hat (B, T), which sum to 1, and steps T (B,), from the probabilities p (B, T) of every step."""
+    probabilities = at_least_float32(probabilities)
+    most = probabilities.shape[1]
+    total = torch.zeros_like(probabilities[:, 0])
+    running = torch.ones_like(total, dtype=torch.bool)
+    steps = torch.zeros_like(total, dtype=torch.long)
+    weights = []
+    for t in range(most):
+        decision = halt(probabilities[:, t], total, last=t == most - 1, epsilon=epsilon)
+        weights.append(decision.weight.where(running, 0))
+        steps += running
+        running, total = running & ~decision.halted, decision.total
+    return torch.stack(weights, dim=1), steps
+
+
+class HaltingUnit(nn.Module):
+    """p^t = sigmoid(FC(mean of the tokens)): one probability for the whole image."""
+
+    def __init__(self, dim: int, expected_steps: float):
+        super().__init__()
+        self.fc = nn.Linear(dim, 1)
+        nn.init.zeros_(self.fc.weight)  # every image starts alike
+        nn.init.constant_(self.fc.bias, -torch.tensor(expected_steps - 1).log().item())  # sigmoid = 1 / expected
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return at_least_float32(self.fc(tokens.mean(dim=1)).squeeze(-1)).sigmoid()
+
+
+class StepRecord(NamedTuple):
+    """One step, for the images that took it."""
+
+    rows: Tensor  # (b,), which images
+    weight: Tensor  # (b,), p-hat
+    refinement: Refinement
+
+
+class Refined(NamedTuple):
+    tokens: Tensor  # (B, N, D), x-hat
+    records: list[StepRecord]
+
+
+def refine_fixed(
+    step: RefinementStep, tokens: Tensor, slots: Tensor, places: Places, steps: int, traced: bool, save_memory: bool
+) -> Refined:
+    """Exactly `steps` steps for every image; the last state is the result."""
+    rows = torch.arange(len(tokens), device=tokens.device)
+    one, records = tokens.new_ones(len(tokens)), []
+    for t in range(1, steps + 1):
+        refinement = _apply(step, tokens, slots, places, traced, save_memory)
+        tokens = refinement.tokens
+        records.append(StepRecord(rows, one * (t == steps), refinement))
+        if t < steps:
+            slots = step.next_slots(slots, refinement.where)
+    return Refined(tokens, records)
+
+
+@run_in_python
+def refine_until_halted(
+    step: RefinementStep,
+    unit: nn.Module,
+    tokens: Tensor,
+    slots: Tensor,
+    places: Places,
+    max_steps: int,
+    traced: bool,
+    save_memory: bool,
+) -> Refined:
+    """ACT in the paper. An image that halts leaves the batch: the steps after cost nothing and touch nothing."""
+    batch_will_change(tokens, slots)
+    rows = torch.arange(len(tokens), device=tokens.device)
+    total = at_least_float32(tokens.new_zeros(len(tokens)))
+    mixture = torch.zeros_like(tokens)  # sum of p-hat^t x^t of the images still running
+    finished, records = [], []
+    for t in range(1, max_steps + 1):
+        refinement, probability = _advance(step, unit, tokens, slots, places, traced, save_memory)
+        tokens, where = refinement.tokens, refinement.where
+        decision = halt(probability, total, last=t == max_steps)
+        total = decision.total
+        weight = decision.weight[:, None, None].to(tokens.dtype)
+        mixture = torch.addcmul(mixture, weight, tokens)
+        records.append(StepRecord(rows, decision.weight, refinement))
+        going_on = (~decision.halted).nonzero().squeeze(1)
+        if len(going_on) < len(rows):
+            halted = decision.halted.nonzero().squeeze(1)
+            finished.append((rows[halted], mixture[halted] if len(going_on) else mixture))
+            if not len(going_on):
+                break
+            rows, total, mixture = rows[going_on], total[going_on], mixture[going_on]
+            tokens, slots, where = tokens[going_on], slots[going_on], where[going_on]
+        slots = step.next_slots(slots, where)
+    return Refined(_in_order(finished), records)
+
+
+@never_compile
+def _in_order(finished: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The mixtures of all images, back in the order of the batch."""
+    if len(finished) == 1:
+        return finished[0][1]
+    order = torch.cat([rows for rows, _ in finished]).argsort()
+    return torch.cat([mixture for _, mixture in finished])[order]
+
+
+def _advance(
+    step: RefinementStep,
+    unit: nn.Module,
+    tokens: Tensor,
+    slots: Tensor,
+    places: Places,
+    traced: bool,
+    save_memory: bool,
+) -> tuple[Refinement, Tensor]:
+    """A step and the probability of halting after it: one graph when compiled."""
+    refinement = _apply(step, tokens, slots, places, traced, save_memory)
+    return refinement, unit(refinement.tokens)
+
+
+def _apply(
+    step: RefinementStep, tokens: Tensor, slots: Tensor, places: Places, traced: bool, save_memory: bool
+) -> Refinement:
+    if save_memory:
+        return checkpoint(step, tokens, slots, places, traced, use_reentrant=False)  # pyright: ignore
+    return step(tokens, slots, places, traced)

@@ -1,0 +1,158 @@
+"""One refinement step: organise, recall, refine (paper, sections 3.1-3.3).
+
+B images, N = H W tokens, K slots, D channels.
+
+A weighted sum and a linear map commute, W (x A) = (W x) A, and so do a dot product and a linear map. Keys and
+values are therefore never projected token by token: what a step does to each token is a norm, three thin products
+with the K slots, and the FFN.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from timm.layers import DropPath
+from torch import Tensor, nn
+
+from prism.model.attention import at_least_float32, normalised_over_tokens, slot_log_shares
+from prism.model.memory import Recall, SlotMemory
+from prism.model.position import Positions
+
+HIDDEN_BYTES = 4 << 20  # of the hidden layer worked on at a time on a CPU: stays in cache, and off fresh pages
+
+
+class Places(NamedTuple):
+    """The positions of a grid, and what they ask of the slots. Neither depends on the step."""
+
+    keys: Positions  # p in the paper
+    queries: Positions  # W_q p
+
+
+class Refinement(NamedTuple):
+    """What one application of Phi gives, short of the slots of the next step."""
+
+    tokens: Tensor  # (B, N, D), x^{t+1}
+    where: Tensor  # (B, K, D), the restored keys: what `next_slots` needs
+    shares: Tensor | None  # (B, K, N), the part of each token that each slot won; None unless asked for
+    recall: Recall
+
+
+class RefinementStep(nn.Module):
+    """Phi in the paper: the block that a stage repeats with shared weights."""
+
+    def __init__(self, dim: int, memory: SlotMemory, ffn_ratio: float, layer_scale: float | None, drop_path: float):
+        super().__init__()
+        hidden = int(dim * ffn_ratio)
+        self.token_norm, self.slot_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        # without bias: a key bias would not cancel under a softmax over slots
+        self.to_query = nn.Linear(dim, dim, bias=False)
+        self.to_key = nn.Linear(dim, dim, bias=False)
+        self.to_value = nn.Linear(dim, dim, bias=False)
+        self.memory = memory
+        self.token_scale = LayerScale(dim, layer_scale) if layer_scale else nn.Identity()
+        self.slot_scale = LayerScale(dim, layer_scale) if layer_scale else nn.Identity()
+        self.token_ffn = TokenFFN(dim, hidden, drop_path)
+        self.slot_ffn = SlotFFN(dim, hidden, drop_path)
+        self.drop_path = DropPath(drop_path)
+
+    def places(self, positions: Positions) -> Places:
+        return Places(positions, positions.projected(self.to_query.weight))
+
+    def forward(self, tokens: Tensor, slots: Tensor, places: Places, traced: bool) -> Refinement:
+        normed = self.token_norm(tokens)  # (B, N, D)
+        weights, shares = self._organise(normed, slots, places.keys, traced)
+        gathered = weights @ normed  # (B, K, D)
+        where = self.to_key(gathered + places.keys.gathered(weights))  # k_grp in the paper
+        what = self.to_value(gathered)  # v_grp
+        where, what, recall = self.memory(where, what, with_loss=traced or self.training)
+        returned = self._redistribute(where, self.drop_path(self.token_scale(what)), places.queries)
+        return Refinement(self.token_ffn(tokens + returned, places.keys.grid), where, shares, recall)
+
+    def next_slots(self, slots: Tensor, where: Tensor) -> Tensor:
+        """l^{t+1} from l^t and the restored keys. Apart from `forward`, because the last step has no use for it."""
+        return self.slot_ffn(slots + self.drop_path(self.slot_scale(where)))
+
+    def _organise(
+        self, normed: Tensor, slots: Tensor, positions: Positions, traced: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Slots compete for tokens: the weights W of slot attention, and the shares before they are normalised."""
+        queries = self.to_query(self.slot_norm(slots)) @ self.to_key.weight  # (B, K, D)
+        logits = (queries @ normed.mT + positions.scores(queries)) * normed.shape[-1] ** -0.5  # (B, K, N)
+        log_shares = slot_log_shares(logits)
+        weights = normalised_over_tokens(log_shares).to(normed.dtype)
+        return weights, log_shares.detach().exp() if traced else None
+
+    def _redistribute(self, where: Tensor, what: Tensor, queries: Positions) -> Tensor:
+        """Every position asks the restored slots what belongs there: x_back in the paper, (B, N, D)."""
+        logits = at_least_float32(queries.scores(where)) * where.shape[-1] ** -0.5  # (B, K, N)
+        return logits.softmax(dim=-2).to(what.dtype).mT @ what
+
+
+class TokenFFN(nn.Module):
+    """x + FFN(LN(x)), with a depthwise 3x3 convolution in the hidden layer: tokens otherwise never mix locally."""
+
+    def __init__(self, dim: int, hidden: int, drop_path: float):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.expand = nn.Linear(dim, hidden, bias=False)  # the norm before and the convolution after have one
+        self.mix = nn.Conv2d(hidden, hidden, 3, padding=1, groups=hidden)
+        self.contract = nn.Linear(hidden, dim)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
+        images = max(1, HIDDEN_BYTES // (grid[0] * grid[1] * self.expand.out_features * tokens.element_size()))
+        in_slices = len(tokens) > images and tokens.device.type == "cpu" and not torch.is_grad_enabled()
+        weights = [self.expand.weight, self.mix.weight, self.mix.bias, self.contract.weight, self.contract.bias]
+        if in_slices:
+            update = hidden_mixing_in_slices(self.norm(tokens), grid[0], grid[1], images, weights)
+        else:
+            update = hidden_mixing(self.norm(tokens), grid[0], grid[1], weights)
+        return tokens + self.drop_path(update)
+
+
+def hidden_mixing(tokens: Tensor, height: int, width: int, weights: list[Tensor]) -> Tensor:
+    """Expand, mix 3x3, GELU, contract: (B, N, D) -> (B, N, D)."""
+    expand, mix, mix_bias, contract, contract_bias = weights
+    hidden = F.linear(tokens, expand)  # (B, N, 4D)
+    hidden = hidden.unflatten(1, (height, width)).permute(0, 3, 1, 2)  # a channels_last view: no copy
+    hidden = F.gelu(F.conv2d(hidden, mix, mix_bias, padding=1, groups=len(mix)))
+    return F.linear(hidden.permute(0, 2, 3, 1).flatten(1, 2), contract, contract_bias)
+
+
+@torch.library.custom_op("prism::hidden_mixing_in_slices", mutates_args=())
+def hidden_mixing_in_slices(tokens: Tensor, height: int, width: int, images: int, weights: list[Tensor]) -> Tensor:
+    """The same, `images` at a time. A custom op, because a compiler would undo what makes it fast."""
+    return torch.cat([hidden_mixing(part, height, width, weights) for part in tokens.split(images)])
+
+
+@hidden_mixing_in_slices.register_fake
+def _(tokens: Tensor, height: int, width: int, images: int, weights: list[Tensor]) -> Tensor:
+    return torch.empty_like(tokens)
+
+
+torch.library.register_autocast("prism::hidden_mixing_in_slices", "cpu", torch.bfloat16)
+
+
+class SlotFFN(nn.Module):
+    """l + FFN(LN(l))."""
+
+    def __init__(self, dim: int, hidden: int, drop_path: float):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.expand = nn.Linear(dim, hidden)
+        self.contract = nn.Linear(hidden, dim)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, slots: Tensor) -> Tensor:
+        return slots + self.drop_path(self.contract(F.gelu(self.expand(self.norm(slots)))))
+
+
+class LayerScale(nn.Module):
+    """A learned gain per channel. Applied to slots, not to tokens: it commutes with the redistribution."""
+
+    def __init__(self, dim: int, initial: float):
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((dim,), initial))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gain

@@ -1,0 +1,116 @@
+"""One stage of the pyramid: a convolution makes tokens, one block refines them until it halts.
+
+B images, N = H W tokens, K slots, D channels, T the most steps that any image of the batch took.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from prism.model.halting import HaltingUnit, Refined, StepRecord, refine_fixed, refine_until_halted
+from prism.model.memory import Codebook
+from prism.model.position import sincos_positions
+from prism.model.refinement import RefinementStep
+
+
+class StageTrace(NamedTuple):
+    """What a stage did, image by image. Entries of steps that an image did not take are 0 (codes: -1)."""
+
+    steps: Tensor  # (B,), T of each image
+    weights: Tensor  # (B, T), p-hat
+    slot_maps: Tensor  # (B, T, K, H, W), the share of each position that each slot won; sums to 1 over K
+    codes: Tensor | None  # (B, T, K), prototypes looked up; None where the memory has no quantiser
+    ponder: Tensor  # (B,), sum over t of t p-hat^t
+    vq: Tensor  # (B,), the image's L_vq
+
+
+class Tokeniser(nn.Module):
+    """Overlapping patch embedding: a strided convolution, then LayerNorm over channels."""
+
+    def __init__(self, in_channels: int, dim: int, kernel: int, stride: int):
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, dim, kernel, stride, padding=kernel // 2)
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(B, C, H', W') -> (B, H, W, D). Channels stay last throughout, so that tokens are a view of a map."""
+        return self.norm(self.conv(image.contiguous(memory_format=torch.channels_last)).permute(0, 2, 3, 1))
+
+
+class Stage(nn.Module):
+    """Tokeniser, initial slots, Phi and its halting unit."""
+
+    def __init__(self, tokeniser: Tokeniser, step: RefinementStep, num_slots: int, dim: int, max_steps: int):
+        super().__init__()
+        self.tokeniser = tokeniser
+        self.initial_slots = nn.Parameter(torch.randn(num_slots, dim))
+        self.step = step
+        self.halting = HaltingUnit(dim, expected_steps=max_steps / 2)
+        self.norm = nn.LayerNorm(dim)
+        self.max_steps = max_steps
+        self.fixed_steps: int | None = None
+        self.save_memory = False  # recompute each step in the backward pass
+
+    def forward(self, image: Tensor, traced: bool = False) -> tuple[Tensor, StageTrace | None]:
+        """A map (B, C, H', W') -> the refined map (B, D, H, W), and the trace if it was asked for."""
+        tokens = self.tokeniser(image)
+        batch, height, width, dim = tokens.shape
+        places = self.step.places(sincos_positions(height, width, dim, like=tokens))
+        tokens = tokens.flatten(1, 2)
+        slots = self.initial_slots.repeat(batch, 1, 1)  # not expanded: later slots have no zero stride either
+        save_memory = self.save_memory and self.training and torch.is_grad_enabled()
+        if self.fixed_steps is not None:
+            refined = refine_fixed(self.step, tokens, slots, places, self.fixed_steps, traced, save_memory)
+        else:
+            refined = refine_until_halted(
+                self.step, self.halting, tokens, slots, places, self.max_steps, traced, save_memory
+            )
+        if self.training:
+            _collect(refined.records, self.step.memory.codebook)
+        refined_map = self.norm(refined.tokens).unflatten(1, (height, width)).permute(0, 3, 1, 2)
+        return refined_map, _trace(refined, batch, (height, width)) if traced else None
+
+
+def _collect(records: list[StepRecord], codebook: Codebook) -> None:
+    """Hand a forward's assignments to the codebook, in the order (image, step, slot).
+
+    That order makes two ranks with half a batch each, one after the other, the same as one rank with the whole.
+    Here, and not in the step: activation checkpointing runs a step twice.
+    """
+    found = [(r.rows, r.refinement.recall) for r in records if r.refinement.recall.codes is not None]
+    if not found:
+        return
+    order = torch.cat([rows for rows, _ in found]).argsort(stable=True)
+    latents = torch.cat([recall.latents for _, recall in found])  # pyright: ignore
+    codes = torch.cat([recall.codes for _, recall in found])  # pyright: ignore
+    codebook.collect(latents[order], codes[order])
+
+
+def _trace(refined: Refined, batch: int, grid: tuple[int, int]) -> StageTrace:
+    records = refined.records
+    device = refined.tokens.device
+    weights = torch.stack([_for_all(r.weight, r.rows, batch) for r in records], dim=1)
+    shares = [_for_all(r.refinement.shares, r.rows, batch) for r in records if r.refinement.shares is not None]
+    codes = [
+        _for_all(r.refinement.recall.codes, r.rows, batch, absent=-1)
+        for r in records
+        if r.refinement.recall.codes is not None
+    ]
+    losses = [
+        _for_all(r.refinement.recall.loss, r.rows, batch) for r in records if r.refinement.recall.loss is not None
+    ]
+    steps = sum(torch.zeros(batch, dtype=torch.long, device=device).index_fill(0, r.rows, 1) for r in records)
+    return StageTrace(
+        steps=torch.as_tensor(steps),
+        weights=weights,
+        slot_maps=torch.stack(shares, dim=1).unflatten(-1, grid),
+        codes=torch.stack(codes, dim=1) if codes else None,
+        ponder=weights @ torch.arange(1, len(records) + 1, device=device, dtype=weights.dtype),
+        vq=torch.stack(losses).sum(0),
+    )
+
+
+def _for_all(values: Tensor, rows: Tensor, batch: int, absent: int = 0) -> Tensor:
+    """(b, ...) values of some images -> (B, ...), `absent` for the others."""
+    return values.new_full((batch, *values.shape[1:]), absent).index_copy(0, rows, values)

@@ -1,0 +1,11 @@
+import pytest
+import torch
+
+import prism  # noqa: F401  registers the models with timm
+
+torch.set_num_threads(2)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)

@@ -1,0 +1,120 @@
+"""PRISM written straight from the paper: every token projected, every position dense, no image ever left out.
+
+Slow, and independent of the package's helpers: the oracle that the fast form is held to. It shares the parameters of
+a model, so that gradients can be compared too.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, layer_norm
+
+from prism.model.backbone import Prism
+
+
+def positions(height: int, width: int, dim: int, dtype: torch.dtype) -> Tensor:
+    """(N, D), position by position: [sin, cos] of the row's coordinate, then of the column's."""
+    quarter = dim // 4
+    frequencies = [0.5 * 20 ** (k / max(quarter - 1, 1)) for k in range(quarter)]
+    field = []
+    for i in range(height):
+        for j in range(width):
+            y, x = (i + 0.5) / height * 2 * math.pi, (j + 0.5) / width * 2 * math.pi
+            waves = [f(w * c) for c in (y, x) for f in (math.sin, math.cos) for w in frequencies]
+            field.append([math.sqrt(2) * wave for wave in waves])
+    return torch.tensor(field, dtype=dtype)
+
+
+def norm(x: Tensor, layer: nn.Module) -> Tensor:
+    if isinstance(layer, nn.Identity):
+        return x
+    assert isinstance(layer, nn.LayerNorm)
+    return layer_norm(x, (x.shape[-1],), layer.weight, layer.bias)
+
+
+def gain(layer: nn.Module) -> Tensor | float:
+    return layer.gain if hasattr(layer, "gain") else 1.0  # pyright: ignore[reportReturnType]
+
+
+def memory(bank, where: Tensor, what: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Equations 3 and 4; the loss per image."""
+    where, what = norm(where, bank.where_norm), norm(what, bank.what_norm)
+    grouped = torch.cat([where, what], -1)
+    if bank.mode == "off":
+        return where, what, grouped.new_zeros(len(grouped))
+    seen = grouped if bank.literal else grouped.detach()
+    z = seen @ bank.encode.weight.T + bank.encode.bias
+    if bank.mode == "vq":
+        distances = ((z[:, :, None] - bank.codebook.codes) ** 2).sum(-1)  # (B, K, M)
+        z_vq = bank.codebook.codes[distances.argmin(-1)]
+    else:
+        z_vq = z.detach()
+    through = z + (z_vq - z).detach() if bank.mode == "vq" else z
+    restored = through @ bank.decode.weight.T + bank.decode.bias
+    reconstruction = ((seen - restored) ** 2).sum(-1)
+    commitment = ((z - z_vq.detach()) ** 2).sum(-1)
+    loss = (reconstruction + bank.beta * commitment).mean(-1)
+    if not bank.literal:
+        restored = grouped + (restored - grouped).detach()
+    dim = where.shape[-1]
+    return restored[..., :dim], restored[..., dim:], loss
+
+
+def step(phi, x: Tensor, slots: Tensor, p: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Phi: equations 1 to 5, then the two FFNs with residuals."""
+    w_q, w_k, w_v = phi.to_query.weight, phi.to_key.weight, phi.to_value.weight
+    scale = 1 / math.sqrt(x.shape[-1])
+    normed = norm(x, phi.token_norm)
+    keys, values = (normed + p) @ w_k.T, normed @ w_v.T
+    queries = norm(slots, phi.slot_norm) @ w_q.T
+    logits = torch.einsum("bkd,bnd->bkn", queries, keys) * scale
+    attention = logits.exp() / logits.exp().sum(1, keepdim=True)  # over slots
+    weights = attention / attention.sum(2, keepdim=True)  # over tokens
+    where, what = torch.einsum("bkn,bnd->bkd", weights, keys), torch.einsum("bkn,bnd->bkd", weights, values)
+    where, what, loss = memory(phi.memory, where, what)
+    asked = torch.einsum("nd,bkd->bnk", p @ w_q.T, where) * scale
+    answered = asked.exp() / asked.exp().sum(2, keepdim=True)
+    x = x + gain(phi.token_scale) * torch.einsum("bnk,bkd->bnd", answered, what)
+    slots = slots + gain(phi.slot_scale) * where
+    ffn = phi.token_ffn
+    hidden = (norm(x, ffn.norm) @ ffn.expand.weight.T).transpose(1, 2).unflatten(2, grid)
+    hidden = gelu(ffn.mix(hidden.contiguous())).flatten(2).transpose(1, 2)
+    x = x + hidden @ ffn.contract.weight.T + ffn.contract.bias
+    ffn = phi.slot_ffn
+    hidden = gelu(norm(slots, ffn.norm) @ ffn.expand.weight.T + ffn.expand.bias)
+    return x, slots + hidden @ ffn.contract.weight.T + ffn.contract.bias, loss
+
+
+def stage(module, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Map, ponder loss, VQ loss and steps per image, each image's state carried along to the last step of all."""
+    patches = module.tokeniser.conv(image.contiguous())
+    batch, dim, *grid = patches.shape
+    x = norm(patches.flatten(2).transpose(1, 2), module.tokeniser.norm)
+    p = positions(*grid, dim, x.dtype)
+    slots = module.initial_slots.expand(batch, -1, -1)
+    result, ponder, vq = torch.zeros_like(x), x.new_zeros(batch), x.new_zeros(batch)
+    spent = x.new_zeros(batch)
+    halted = torch.zeros(batch, dtype=torch.bool)
+    steps = torch.zeros(batch, dtype=torch.long)
+    for t in range(1, module.max_steps + 1):
+        x, slots, loss = step(module.step, x, slots, p, (grid[0], grid[1]))
+        probability = torch.sigmoid(x.mean(1) @ module.halting.fc.weight[0] + module.halting.fc.bias)
+        stops = ~halted & ((spent + probability >= 0.99) | torch.tensor(t == module.max_steps))
+        share = torch.where(stops, 1 - spent, probability) * ~halted
+        result = result + share[:, None, None] * x
+        ponder, vq = ponder + t * share, vq + loss * ~halted
+        steps += ~halted
+        spent, halted = spent + probability, halted | stops
+    return norm(result, module.norm).transpose(1, 2).unflatten(2, (grid[0], grid[1])), ponder, vq, steps
+
+
+def prism(model: Prism, images: Tensor) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """Logits, L_ponder, L_vq, and the steps of each stage."""
+    x, ponder, vq, steps = images, 0.0, 0.0, []
+    for module in model.stages:
+        x, stage_ponder, stage_vq, stage_steps = stage(module, x)
+        ponder, vq = ponder + stage_ponder.mean(), vq + stage_vq.mean()
+        steps.append(stage_steps)
+    pooled = x.mean((2, 3))
+    return pooled @ model.head.fc.weight.T + model.head.fc.bias, ponder, vq, steps  # pyright: ignore
