@@ -78,12 +78,13 @@ def parts(model: nn.Module, size: tuple[int, int]) -> list[dict[str, Any]]:
         macs = macs_by_module(model, size, model.in_chans)
     finally:
         model.fixed_steps = before
-    rows = []
+    rows, hoisted = [], 0
     for index in range(len(model.stages)):
         stage = f"stages.{index}"
         inner = {"memory": macs.get(f"{stage}.step.memory", 0) // 2, "token_ffn": macs[f"{stage}.step.token_ffn"] // 2}
         slot_ffn = macs[f"{stage}.step.slot_ffn"]
         attention = macs[f"{stage}.step"] // 2 - sum(inner.values())
+        hoisted += macs[stage] - macs[f"{stage}.tokeniser"] - macs[f"{stage}.step"] - slot_ffn  # W_q p
         rows += [
             _row(f"{stage}.tokeniser", model.get_submodule(f"{stage}.tokeniser"), macs[f"{stage}.tokeniser"]),
             dict(
@@ -99,7 +100,8 @@ def parts(model: nn.Module, size: tuple[int, int]) -> list[dict[str, Any]]:
         ]
     head = _row("head", model.head, macs.get("head", 0))
     listed = sum(row["parameters"] for row in rows) + head["parameters"]
-    rest = dict(part="norms, slots, halting", parameters=parameters(model) - listed, MMAC=0.0, per="image")
+    others = "norms, slots, positions, halting"
+    rest = dict(part=others, parameters=parameters(model) - listed, MMAC=hoisted / 1e6, per="image")
     return [*rows, rest, head, _row("all, at one step", model, step_cost(model, size).at_one_step)]
 
 

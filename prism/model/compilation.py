@@ -27,11 +27,13 @@ def never_compile(function: Function) -> Function:
     return torch.compiler.disable(function)  # pyright: ignore[reportReturnType]
 
 
+@never_compile
 def room_for_graphs() -> AbstractContextManager[object]:
     dynamo = sys.modules.get("torch._dynamo")  # absent as long as nothing was ever compiled
     return dynamo.config.patch(recompile_limit=MOST_GRAPHS) if dynamo else nullcontext()
 
 
+@never_compile
 def batch_will_change(*tensors: Tensor) -> None:
     """Ask for one graph for all batch sizes, instead of one for each."""
     if dynamo := sys.modules.get("torch._dynamo"):

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from prism.model.attention import at_least_float32
 from prism.model.compilation import batch_will_change, never_compile, run_in_python
-from prism.model.refinement import Places, Refinement, RefinementStep
+from prism.model.refinement import Hoisted, Refinement, RefinementStep
 
 EPSILON = 0.01  # so that a step with a probability just short of 1 can halt
 
@@ -73,13 +73,13 @@ class Refined(NamedTuple):
 
 
 def refine_fixed(
-    step: RefinementStep, tokens: Tensor, slots: Tensor, places: Places, steps: int, traced: bool, save_memory: bool
+    step: RefinementStep, tokens: Tensor, slots: Tensor, hoisted: Hoisted, steps: int, traced: bool, save_memory: bool
 ) -> Refined:
     """Exactly `steps` steps for every image; the last state is the result."""
     rows = torch.arange(len(tokens), device=tokens.device)
     one, records = tokens.new_ones(len(tokens)), []
     for t in range(1, steps + 1):
-        refinement = _apply(step, tokens, slots, places, traced, save_memory)
+        refinement = _apply(step, tokens, slots, hoisted, traced, save_memory)
         tokens = refinement.tokens
         records.append(StepRecord(rows, one * (t == steps), refinement))
         if t < steps:
@@ -93,7 +93,7 @@ def refine_until_halted(
     unit: nn.Module,
     tokens: Tensor,
     slots: Tensor,
-    places: Places,
+    hoisted: Hoisted,
     max_steps: int,
     traced: bool,
     save_memory: bool,
@@ -105,7 +105,7 @@ def refine_until_halted(
     mixture = torch.zeros_like(tokens)  # sum of p-hat^t x^t of the images still running
     finished, records = [], []
     for t in range(1, max_steps + 1):
-        refinement, probability = _advance(step, unit, tokens, slots, places, traced, save_memory)
+        refinement, probability = _advance(step, unit, tokens, slots, hoisted, traced, save_memory)
         tokens, where = refinement.tokens, refinement.where
         decision = halt(probability, total, last=t == max_steps)
         total = decision.total
@@ -138,18 +138,18 @@ def _advance(
     unit: nn.Module,
     tokens: Tensor,
     slots: Tensor,
-    places: Places,
+    hoisted: Hoisted,
     traced: bool,
     save_memory: bool,
 ) -> tuple[Refinement, Tensor]:
     """A step and the probability of halting after it: one graph when compiled."""
-    refinement = _apply(step, tokens, slots, places, traced, save_memory)
+    refinement = _apply(step, tokens, slots, hoisted, traced, save_memory)
     return refinement, unit(refinement.tokens)
 
 
 def _apply(
-    step: RefinementStep, tokens: Tensor, slots: Tensor, places: Places, traced: bool, save_memory: bool
+    step: RefinementStep, tokens: Tensor, slots: Tensor, hoisted: Hoisted, traced: bool, save_memory: bool
 ) -> Refinement:
     if save_memory:
-        return checkpoint(step, tokens, slots, places, traced, use_reentrant=False)  # pyright: ignore
-    return step(tokens, slots, places, traced)
+        return checkpoint(step, tokens, slots, hoisted, traced, use_reentrant=False)  # pyright: ignore
+    return step(tokens, slots, hoisted, traced)

@@ -43,9 +43,9 @@ class Codebook(nn.Module):
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
         self._pending: deque[tuple[Tensor, Tensor]] = deque(maxlen=MOST_PENDING)
 
-    def nearest(self, features: Tensor) -> Tensor:
-        """Index m_i of the nearest code: (..., C) -> (...)."""
-        return nearest(features, self.codes)
+    def squared_norms(self) -> Tensor:
+        """||e_m||^2 of every code (M,): the part of a distance that no feature changes."""
+        return at_least_float32(self.codes).square().sum(-1)
 
     def forward(self, indices: Tensor) -> Tensor:
         return F.embedding(indices, self.codes)
@@ -151,8 +151,13 @@ class SlotMemory(nn.Module):
         self.codebook = Codebook(num_codes, code_dim, decay)
         self.decode = nn.Linear(code_dim, 2 * dim)
 
-    def forward(self, where: Tensor, what: Tensor, with_loss: bool) -> tuple[Tensor, Tensor, Recall]:
-        """Grouped keys and values (B, K, D) each -> the restored ones, and what was recalled."""
+    def forward(
+        self, where: Tensor, what: Tensor, squared_norms: Tensor, with_loss: bool
+    ) -> tuple[Tensor, Tensor, Recall]:
+        """Grouped keys and values (B, K, D) each -> the restored ones, and what was recalled.
+
+        `squared_norms` are the codebook's, which no step changes.
+        """
         where, what = self.where_norm(where), self.what_norm(what)
         if self.mode == "off":
             return where, what, Recall(None, None, where.new_zeros(where.shape[0]) if with_loss else None)
@@ -161,7 +166,7 @@ class SlotMemory(nn.Module):
         latents, codes = self.encode(seen), None  # (B, K, C), z in the paper
         chosen = latents
         if self.mode == "vq":
-            codes = self.codebook.nearest(latents)
+            codes = nearest(latents, self.codebook.codes, squared_norms)
             prototypes = self.codebook(codes).to(latents.dtype)  # z_vq in the paper
             chosen = latents + (prototypes - latents).detach() if torch.is_grad_enabled() else prototypes
         restored = self.decode(chosen)
@@ -179,12 +184,15 @@ def slot_error(a: Tensor, b: Tensor) -> Tensor:
     return (at_least_float32(a) - at_least_float32(b)).square().sum(-1).mean(-1)
 
 
-def nearest(features: Tensor, codes: Tensor) -> Tensor:
-    """argmin over m of ||z - e_m||^2, in float32 or better: the features' own norm does not change the order."""
+def nearest(features: Tensor, codes: Tensor, squared_norms: Tensor) -> Tensor:
+    """argmin over m of ||z - e_m||^2, in float32 or better: (..., C) features -> (...) indices.
+
+    A feature's own norm does not change the order, so it is left out.
+    """
     with torch.autocast(features.device.type, enabled=False):
-        features, codes = at_least_float32(features), at_least_float32(codes).to(features.device)
-        codes = codes.to(torch.promote_types(features.dtype, codes.dtype))
-        return (codes.square().sum(-1) - 2 * features.to(codes.dtype) @ codes.mT).argmin(-1)
+        features, codes = at_least_float32(features), at_least_float32(codes)
+        distances = torch.addmm(squared_norms, features.flatten(0, -2), codes.mT, alpha=-2)  # (..., M)
+        return distances.argmin(-1).view(features.shape[:-1])
 
 
 def assignment_totals(features: Tensor, indices: Tensor, num_codes: int) -> tuple[Tensor, Tensor]:
@@ -204,7 +212,7 @@ def k_means(features: Tensor, num_codes: int, generator: torch.Generator) -> tup
     centres = _spread(features, num_codes, generator)
     members = torch.zeros(num_codes)
     for _ in range(KMEANS_ROUNDS):
-        members, sums = assignment_totals(features, nearest(features, centres), num_codes)
+        members, sums = assignment_totals(features, nearest(features, centres, centres.square().sum(-1)), num_codes)
         centres = torch.where(members[:, None] > 0, sums / members.clamp_min(1)[:, None], centres)
     return centres, members
 

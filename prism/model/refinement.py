@@ -21,11 +21,12 @@ from prism.model.position import Positions
 HIDDEN_BYTES = 4 << 20  # of the hidden layer worked on at a time on a CPU: stays in cache, and off fresh pages
 
 
-class Places(NamedTuple):
-    """The positions of a grid, and what they ask of the slots. Neither depends on the step."""
+class Hoisted(NamedTuple):
+    """What no step changes, computed once a forward."""
 
-    keys: Positions  # p in the paper
+    positions: Positions  # p in the paper
     queries: Positions  # W_q p
+    squared_norms: Tensor  # (M,), of the codes
 
 
 class Refinement(NamedTuple):
@@ -55,18 +56,20 @@ class RefinementStep(nn.Module):
         self.slot_ffn = SlotFFN(dim, hidden, drop_path)
         self.drop_path = DropPath(drop_path)
 
-    def places(self, positions: Positions) -> Places:
-        return Places(positions, positions.projected(self.to_query.weight))
+    def hoisted(self, positions: Positions) -> Hoisted:
+        queries = positions.projected(self.to_query.weight)
+        return Hoisted(positions, queries, self.memory.codebook.squared_norms())
 
-    def forward(self, tokens: Tensor, slots: Tensor, places: Places, traced: bool) -> Refinement:
+    def forward(self, tokens: Tensor, slots: Tensor, hoisted: Hoisted, traced: bool) -> Refinement:
+        positions, queries, squared_norms = hoisted
         normed = self.token_norm(tokens)  # (B, N, D)
-        weights, shares = self._organise(normed, slots, places.keys, traced)
+        weights, shares = self._organise(normed, slots, positions, traced)
         gathered = weights @ normed  # (B, K, D)
-        where = self.to_key(gathered + places.keys.gathered(weights))  # k_grp in the paper
+        where = self.to_key(gathered + positions.gathered(weights))  # k_grp in the paper
         what = self.to_value(gathered)  # v_grp
-        where, what, recall = self.memory(where, what, with_loss=traced or self.training)
-        returned = self._redistribute(where, self.drop_path(self.token_scale(what)), places.queries)
-        return Refinement(self.token_ffn(tokens + returned, places.keys.grid), where, shares, recall)
+        where, what, recall = self.memory(where, what, squared_norms, with_loss=traced or self.training)
+        returned = self._redistribute(where, self.drop_path(self.token_scale(what)), queries)
+        return Refinement(self.token_ffn(tokens + returned, positions.grid), where, shares, recall)
 
     def next_slots(self, slots: Tensor, where: Tensor) -> Tensor:
         """l^{t+1} from l^t and the restored keys. Apart from `forward`, because the last step has no use for it."""
@@ -76,15 +79,16 @@ class RefinementStep(nn.Module):
         self, normed: Tensor, slots: Tensor, positions: Positions, traced: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Slots compete for tokens: the weights W of slot attention, and the shares before they are normalised."""
-        queries = self.to_query(self.slot_norm(slots)) @ self.to_key.weight  # (B, K, D)
-        logits = (queries @ normed.mT + positions.scores(queries)) * normed.shape[-1] ** -0.5  # (B, K, N)
+        scale = normed.shape[-1] ** -0.5  # on the few queries, not on the many logits
+        queries = self.to_query(self.slot_norm(slots)) @ self.to_key.weight * scale  # (B, K, D)
+        logits = torch.baddbmm(positions.scores(queries), queries, normed.mT)  # (B, K, N)
         log_shares = slot_log_shares(logits)
         weights = normalised_over_tokens(log_shares).to(normed.dtype)
         return weights, log_shares.detach().exp() if traced else None
 
     def _redistribute(self, where: Tensor, what: Tensor, queries: Positions) -> Tensor:
         """Every position asks the restored slots what belongs there: x_back in the paper, (B, N, D)."""
-        logits = at_least_float32(queries.scores(where)) * where.shape[-1] ** -0.5  # (B, K, N)
+        logits = at_least_float32(queries.scores(where * where.shape[-1] ** -0.5))  # (B, K, N)
         return logits.softmax(dim=-2).to(what.dtype).mT @ what
 
 

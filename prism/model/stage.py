@@ -56,15 +56,15 @@ class Stage(nn.Module):
         """A map (B, C, H', W') -> the refined map (B, D, H, W), and the trace if it was asked for."""
         tokens = self.tokeniser(image)
         batch, height, width, dim = tokens.shape
-        places = self.step.places(sincos_positions(height, width, dim, like=tokens))
+        hoisted = self.step.hoisted(sincos_positions(height, width, dim, like=tokens))
         tokens = tokens.flatten(1, 2)
         slots = self.initial_slots.repeat(batch, 1, 1)  # not expanded: later slots have no zero stride either
         save_memory = self.save_memory and self.training and torch.is_grad_enabled()
         if self.fixed_steps is not None:
-            refined = refine_fixed(self.step, tokens, slots, places, self.fixed_steps, traced, save_memory)
+            refined = refine_fixed(self.step, tokens, slots, hoisted, self.fixed_steps, traced, save_memory)
         else:
             refined = refine_until_halted(
-                self.step, self.halting, tokens, slots, places, self.max_steps, traced, save_memory
+                self.step, self.halting, tokens, slots, hoisted, self.max_steps, traced, save_memory
             )
         if self.training:
             _collect(refined.records, self.step.memory.codebook)

@@ -1,0 +1,76 @@
+"""torch.compile: one graph with fixed steps; in dynamic mode a bounded number of graphs, whatever the batches."""
+
+import torch
+from torch import fx
+
+from tests.model.small import pictures, small_prism
+
+
+class Counting:
+    """A backend that runs graphs as they are and counts them."""
+
+    def __init__(self):
+        self.graphs = 0
+
+    def __call__(self, graph: fx.GraphModule, _):
+        self.graphs += 1
+        return graph.forward
+
+
+@torch.inference_mode()
+def test_fixed_steps_are_one_graph():
+    torch._dynamo.reset()
+    model, images = small_prism(fixed_steps=(1, 2, 3, 2)).eval(), pictures(4)
+    backend = Counting()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    torch.testing.assert_close(compiled(images), model(images), rtol=0, atol=1e-5)
+    assert backend.graphs == 1
+
+
+@torch.inference_mode()
+def test_dynamic_halting_does_not_recompile_for_every_batch():
+    torch._dynamo.reset()
+    model = small_prism().eval()
+    backend = Counting()
+    compiled = torch.compile(model, backend=backend)
+    for batch in (20, 9, 1, 17, 2, 3, 5):
+        images = pictures(batch)
+        torch.testing.assert_close(compiled(images), model(images), rtol=0, atol=1e-5)
+    warm = backend.graphs
+    for batch in (8, 6, 7, 1, 11, 13, 22, 4, 18):
+        images = pictures(batch)
+        torch.testing.assert_close(compiled(images), model(images), rtol=0, atol=1e-5)
+    # three kinds of batch (one image, few, many) in each of four stages; one recompiled for every size
+    # would add at least a graph for each stage of each of the new batches
+    assert backend.graphs - warm <= 4
+
+
+def test_training_compiles():
+    torch._dynamo.reset()
+    model = small_prism().train()
+    compiled = torch.compile(model, backend="aot_eager")
+    images = pictures(4)
+    compiled(images).square().sum().backward()
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    model(images).square().sum().backward()
+    expected = [p.grad for p in model.parameters() if p.grad is not None]
+    for a, b in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_the_sliced_ffn_is_a_well_formed_operator(monkeypatch):
+    """The CPU's slices survive compilation as one opaque operator."""
+    from prism.model import refinement
+
+    torch._dynamo.reset()
+    model, images = small_prism(fixed_steps=2).eval(), pictures(5)
+    expected = model(images)
+    monkeypatch.setattr(refinement, "HIDDEN_BYTES", 1)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(images), expected, rtol=0, atol=1e-5)
+    ffn = model.stages[0].step.token_ffn
+    weights = [ffn.expand.weight, ffn.mix.weight, ffn.mix.bias, ffn.contract.weight, ffn.contract.bias]
+    arguments = (torch.randn(3, 16, 8), 4, 4, 2, [w.detach().clone() for w in weights])
+    torch.library.opcheck(refinement.hidden_mixing_in_slices, arguments)

@@ -1,0 +1,62 @@
+"""The house stays in order: folders import only from those before them, and the project speaks of itself alone."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ORDER = [
+    "model",
+    "evaluation",
+    "occlusion",
+    "data",
+    "baselines",
+    "tasks",
+    "training",
+    "recipes",
+    "studies",
+    "app",
+    "cli",
+]
+FILES = sorted((ROOT / "prism").rglob("*.py"))
+
+
+def imported_rooms(source: str) -> set[str]:
+    """The rooms of the house that a module imports, however it spells it; '' is the package itself."""
+    modules = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            base = node.module or ""
+            modules |= {f"{base}.{alias.name}" for alias in node.names} if base == "prism" else {base}
+    ours = [module.split(".") for module in modules if module.split(".")[0] == "prism"]
+    return {parts[1] if len(parts) > 1 and parts[1] in ORDER else "" for parts in ours}
+
+
+def room_of(path: Path) -> str:
+    part = path.relative_to(ROOT / "prism").parts[0]
+    return part.removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_only_descend(path: Path):
+    room = room_of(path)
+    if room in ("__init__", "__main__"):
+        return
+    allowed = {*ORDER[: ORDER.index(room) + 1]} | ({""} if room == "cli" else set())
+    assert imported_rooms(path.read_text()) <= allowed
+
+
+def test_the_check_sees_a_climbing_import():
+    assert imported_rooms("from prism.cli import main") == {"cli"}
+    assert imported_rooms("import prism.training.loop") == {"training"}
+    assert imported_rooms("from prism import Prism") == {""}
+    assert imported_rooms("from prism import data") == {"data"}
+
+
+def test_every_folder_is_a_known_room():
+    found = {room_of(path) for path in FILES} - {"__init__"}
+    assert found <= set(ORDER)
