@@ -122,10 +122,10 @@ def slots(
     print(f"wrote {out / 'slots.png'} and {out / 'slots.csv'}")
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Run a command; what a user got wrong is one sentence, not a traceback."""
     try:
-        app.cli(prog="prism")
+        app.cli(prog="prism", args=arguments)
     except (ValueError, OSError) as error:
         sys.exit(f"prism: {error}")
     except KeyboardInterrupt:

@@ -9,15 +9,13 @@ import pytest
 from PIL import Image
 from safetensors.torch import save_file
 
+from prism.cli import main
 from tests.model.small import small_prism
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "prism.cli", *arguments], capture_output=True, text=True, timeout=300)
-
-
 def succeed(*arguments: str) -> str:
-    done = run(*arguments)
+    command = [sys.executable, "-m", "prism.cli", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -73,8 +71,18 @@ def test_slots_of_a_scene_and_of_a_photograph(tmp_path: Path):
 def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, tmp_path: Path):
     (tmp_path / "text.png").write_text("this is not a picture")
     save_file(small_prism().state_dict(), tmp_path / "small.safetensors")
-    done = run(*(argument.format(folder=tmp_path) for argument in arguments))
-    assert done.returncode != 0
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+    with pytest.raises(SystemExit) as stopped:
+        main([argument.format(folder=tmp_path) for argument in arguments])
+    message = stopped.value.code  # a string: printed to stderr, exit status 1
+    assert isinstance(message, str)
+    assert message.startswith("prism: ")
+    assert sentence in message
+    assert "\n" not in message
+
+
+def test_an_error_leaves_the_process_with_a_status_and_no_traceback():
+    command = [sys.executable, "-m", "prism.cli", "info", "no_such_model"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert done.stderr.startswith("prism: no model is called 'no_such_model'")
     assert len(done.stderr.strip().splitlines()) == 1
