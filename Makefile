@@ -25,8 +25,10 @@ check: setup
 	$(BIN)/pyright
 
 BENCH := prism_tiny pvt_v2_b1 xcit_tiny_24_p16_224 davit_tiny --steps 2.5,3.2,3.7,2.5
-bench: setup  ## the tables under results/speed; about half an hour on two cores
-	$(BIN)/prism speed $(BENCH) --out results/speed/eager
-	$(BIN)/prism speed $(BENCH) --compile --out results/speed/compiled
+bench: setup  ## the tables under results/speed; about a quarter of an hour on two cores
+	$(BIN)/prism speed $(BENCH) --batch 16 --out results/speed/batch16
+	$(BIN)/prism speed $(BENCH) --batch 1 --out results/speed/batch1
+	$(BIN)/prism speed $(BENCH) --batch 16 --compile --out results/speed/batch16-compiled
+	$(BIN)/prism speed $(BENCH) --batch 1 --compile --out results/speed/batch1-compiled
 	$(BIN)/prism speed prism_tiny@5 prism_tiny@2.5 --out results/speed/steps
 	$(BIN)/prism speed prism_tiny --steps 2.5,3.2,3.7,2.5 --size 224,448 --out results/speed/resolution
