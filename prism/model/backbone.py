@@ -10,8 +10,9 @@ from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
 from prism.model.compilation import batch_will_change, room_for_graphs, run_in_python
+from prism.model.halting import HaltingUnit
 from prism.model.memory import MemoryMode, SlotMemory, checked_mode, update_codebooks
-from prism.model.refinement import RefinementStep
+from prism.model.refinement import RefinementStep, Watch
 from prism.model.stage import Stage, StageTrace, Tokeniser
 
 SMALLEST_SIDE = 32  # one token in the last stage
@@ -147,13 +148,13 @@ class Prism(nn.Module):
 
     # ---- forward
 
-    def pyramid(self, images: Tensor, traced: bool = False, stages: int = 4) -> Pyramid:
+    def pyramid(self, images: Tensor, traced: bool = False, slot_maps: bool = False, stages: int = 4) -> Pyramid:
         """The maps of the first `stages` stages; with `traced`, also what each stage did."""
         if images.ndim != 4 or images.shape[1] != self.in_chans:
             raise ValueError(f"expected images (B, {self.in_chans}, H, W), got {tuple(images.shape)}")
         _check_size(images.shape[2], images.shape[3])
         run = _run if self.fixed_steps else _run_adaptively
-        return run(self._stages()[:stages], images, traced)
+        return run(self._stages()[:stages], images, Watch(losses=traced, maps=traced and slot_maps))
 
     def forward_features(self, images: Tensor) -> Tensor:
         return self.pyramid(images).features[-1]
@@ -164,9 +165,12 @@ class Prism(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(images))
 
-    def forward_traced(self, images: Tensor) -> Traced:
-        """Logits, and per stage the steps, halting weights, slot maps, codes and losses of every image."""
-        features, trace = self.pyramid(images, traced=True)
+    def forward_traced(self, images: Tensor, slot_maps: bool = True) -> Traced:
+        """Logits, and per stage the steps, halting weights, slot maps, codes and losses of every image.
+
+        Slot maps are large: training does without (`slot_maps=False`).
+        """
+        features, trace = self.pyramid(images, traced=True, slot_maps=slot_maps)
         assert trace is not None
         return Traced(self.forward_head(features[-1]), trace)
 
@@ -228,21 +232,21 @@ class Prism(nn.Module):
         return take
 
 
-def _run(stages: list[Stage], images: Tensor, traced: bool) -> Pyramid:
+def _run(stages: list[Stage], images: Tensor, watch: Watch) -> Pyramid:
     features, traces, x = [], [], images
     for stage in stages:
-        x, trace = stage(x, traced)
+        x, trace = stage(x, watch)
         features.append(x)
         if trace is not None:
             traces.append(trace)
-    return Pyramid(features, Trace(traces) if traced else None)
+    return Pyramid(features, Trace(traces) if watch.losses else None)
 
 
 @run_in_python
-def _run_adaptively(stages: list[Stage], images: Tensor, traced: bool) -> Pyramid:
+def _run_adaptively(stages: list[Stage], images: Tensor, watch: Watch) -> Pyramid:
     with room_for_graphs():
         batch_will_change(images)
-        return _run_stages_in_python(stages, images, traced)
+        return _run_stages_in_python(stages, images, watch)
 
 
 _run_stages_in_python = run_in_python(_run)
@@ -250,7 +254,9 @@ _run_stages_in_python = run_in_python(_run)
 
 def _initialise(module: nn.Module) -> None:
     """Fan-in scale: at the usual 0.02 both attentions would start nearly uniform."""
-    if isinstance(module, (nn.Linear, nn.Conv2d)) and module.weight.abs().sum() > 0:  # the halting unit starts at 0
+    if isinstance(module, HaltingUnit):
+        module.reset_parameters()
+    elif isinstance(module, (nn.Linear, nn.Conv2d)):
         nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
         if module.bias is not None:
             nn.init.zeros_(module.bias)

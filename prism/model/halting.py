@@ -3,6 +3,7 @@
 B images, N tokens, D channels; b of the B images are still running.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from prism.model.attention import at_least_float32
 from prism.model.compilation import batch_will_change, never_compile, run_in_python
-from prism.model.refinement import Hoisted, Refinement, RefinementStep
+from prism.model.memory import Recall
+from prism.model.refinement import Hoisted, Refinement, RefinementStep, Watch
 
 EPSILON = 0.01  # so that a step with a probability just short of 1 can halt
 
@@ -51,9 +53,13 @@ class HaltingUnit(nn.Module):
 
     def __init__(self, dim: int, expected_steps: float):
         super().__init__()
+        self.expected_steps = max(expected_steps, 1.5)  # one step would be a probability of 1, out of a sigmoid's reach
         self.fc = nn.Linear(dim, 1)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
         nn.init.zeros_(self.fc.weight)  # every image starts alike
-        nn.init.constant_(self.fc.bias, -torch.tensor(expected_steps - 1).log().item())  # sigmoid = 1 / expected
+        nn.init.constant_(self.fc.bias, -math.log(self.expected_steps - 1))  # sigmoid = 1 / expected
 
     def forward(self, tokens: Tensor) -> Tensor:
         return at_least_float32(self.fc(tokens.mean(dim=1)).squeeze(-1)).sigmoid()
@@ -64,26 +70,28 @@ class StepRecord(NamedTuple):
 
     rows: Tensor  # (b,), which images
     weight: Tensor  # (b,), p-hat
-    refinement: Refinement
+    shares: Tensor | None  # (b, K, N)
+    recall: Recall
 
 
 class Refined(NamedTuple):
     tokens: Tensor  # (B, N, D), x-hat
-    records: list[StepRecord]
+    records: list[StepRecord]  # empty where nobody asks: they would keep the memory of every step alive
 
 
 def refine_fixed(
-    step: RefinementStep, tokens: Tensor, slots: Tensor, hoisted: Hoisted, steps: int, traced: bool, save_memory: bool
+    step: RefinementStep, tokens: Tensor, slots: Tensor, hoisted: Hoisted, steps: int, watch: Watch, save_memory: bool
 ) -> Refined:
     """Exactly `steps` steps for every image; the last state is the result."""
     rows = torch.arange(len(tokens), device=tokens.device)
-    one, records = tokens.new_ones(len(tokens)), []
+    records = []
     for t in range(1, steps + 1):
-        refinement = _apply(step, tokens, slots, hoisted, traced, save_memory)
-        tokens = refinement.tokens
-        records.append(StepRecord(rows, one * (t == steps), refinement))
+        tokens, where, shares, recall = _apply(step, tokens, slots, hoisted, watch, save_memory)
+        if watch.losses or step.training:
+            weight = torch.full_like(rows, t == steps, dtype=torch.float32)
+            records.append(StepRecord(rows, weight, shares, recall))
         if t < steps:
-            slots = step.next_slots(slots, refinement.where)
+            slots = step.next_slots(slots, where)
     return Refined(tokens, records)
 
 
@@ -95,7 +103,7 @@ def refine_until_halted(
     slots: Tensor,
     hoisted: Hoisted,
     max_steps: int,
-    traced: bool,
+    watch: Watch,
     save_memory: bool,
 ) -> Refined:
     """ACT in the paper. An image that halts leaves the batch: the steps after cost nothing and touch nothing."""
@@ -105,13 +113,13 @@ def refine_until_halted(
     mixture = torch.zeros_like(tokens)  # sum of p-hat^t x^t of the images still running
     finished, records = [], []
     for t in range(1, max_steps + 1):
-        refinement, probability = _advance(step, unit, tokens, slots, hoisted, traced, save_memory)
-        tokens, where = refinement.tokens, refinement.where
+        (tokens, where, shares, recall), probability = _advance(step, unit, tokens, slots, hoisted, watch, save_memory)
         decision = halt(probability, total, last=t == max_steps)
         total = decision.total
         weight = decision.weight[:, None, None].to(tokens.dtype)
         mixture = torch.addcmul(mixture, weight, tokens)
-        records.append(StepRecord(rows, decision.weight, refinement))
+        if watch.losses or step.training:
+            records.append(StepRecord(rows, decision.weight, shares, recall))
         going_on = (~decision.halted).nonzero().squeeze(1)
         if len(going_on) < len(rows):
             halted = decision.halted.nonzero().squeeze(1)
@@ -139,17 +147,17 @@ def _advance(
     tokens: Tensor,
     slots: Tensor,
     hoisted: Hoisted,
-    traced: bool,
+    watch: Watch,
     save_memory: bool,
 ) -> tuple[Refinement, Tensor]:
     """A step and the probability of halting after it: one graph when compiled."""
-    refinement = _apply(step, tokens, slots, hoisted, traced, save_memory)
+    refinement = _apply(step, tokens, slots, hoisted, watch, save_memory)
     return refinement, unit(refinement.tokens)
 
 
 def _apply(
-    step: RefinementStep, tokens: Tensor, slots: Tensor, hoisted: Hoisted, traced: bool, save_memory: bool
+    step: RefinementStep, tokens: Tensor, slots: Tensor, hoisted: Hoisted, watch: Watch, save_memory: bool
 ) -> Refinement:
     if save_memory:
-        return checkpoint(step, tokens, slots, hoisted, traced, use_reentrant=False)  # pyright: ignore
-    return step(tokens, slots, hoisted, traced)
+        return checkpoint(step, tokens, slots, hoisted, watch, use_reentrant=False)  # pyright: ignore
+    return step(tokens, slots, hoisted, watch)

@@ -114,7 +114,9 @@ class Codebook(nn.Module):
         self._pending.clear()
         if not features:
             return self.codes[:0], self.codes.new_zeros(0, dtype=torch.long)
-        return torch.cat(features), torch.cat(indices)
+        # an overflow in half precision, whose optimiser step is skipped, must not poison the averages
+        sound = torch.cat(features).isfinite().all(-1)
+        return torch.cat(features)[sound], torch.cat(indices)[sound]
 
 
 def update_codebooks(module: nn.Module) -> None:

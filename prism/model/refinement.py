@@ -29,6 +29,13 @@ class Hoisted(NamedTuple):
     squared_norms: Tensor  # (M,), of the codes
 
 
+class Watch(NamedTuple):
+    """What a forward keeps beside its result."""
+
+    losses: bool = False
+    maps: bool = False
+
+
 class Refinement(NamedTuple):
     """What one application of Phi gives, short of the slots of the next step."""
 
@@ -60,14 +67,14 @@ class RefinementStep(nn.Module):
         queries = positions.projected(self.to_query.weight)
         return Hoisted(positions, queries, self.memory.codebook.squared_norms())
 
-    def forward(self, tokens: Tensor, slots: Tensor, hoisted: Hoisted, traced: bool) -> Refinement:
+    def forward(self, tokens: Tensor, slots: Tensor, hoisted: Hoisted, watch: Watch) -> Refinement:
         positions, queries, squared_norms = hoisted
         normed = self.token_norm(tokens)  # (B, N, D)
-        weights, shares = self._organise(normed, slots, positions, traced)
+        weights, shares = self._organise(normed, slots, positions, watch.maps)
         gathered = weights @ normed  # (B, K, D)
         where = self.to_key(gathered + positions.gathered(weights))  # k_grp in the paper
         what = self.to_value(gathered)  # v_grp
-        where, what, recall = self.memory(where, what, squared_norms, with_loss=traced or self.training)
+        where, what, recall = self.memory(where, what, squared_norms, watch.losses)
         returned = self._redistribute(where, self.drop_path(self.token_scale(what)), queries)
         return Refinement(self.token_ffn(tokens + returned, positions.grid), where, shares, recall)
 
@@ -76,7 +83,7 @@ class RefinementStep(nn.Module):
         return self.slot_ffn(slots + self.drop_path(self.slot_scale(where)))
 
     def _organise(
-        self, normed: Tensor, slots: Tensor, positions: Positions, traced: bool
+        self, normed: Tensor, slots: Tensor, positions: Positions, with_shares: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Slots compete for tokens: the weights W of slot attention, and the shares before they are normalised."""
         scale = normed.shape[-1] ** -0.5  # on the few queries, not on the many logits
@@ -84,7 +91,7 @@ class RefinementStep(nn.Module):
         logits = torch.baddbmm(positions.scores(queries), queries, normed.mT)  # (B, K, N)
         log_shares = slot_log_shares(logits)
         weights = normalised_over_tokens(log_shares).to(normed.dtype)
-        return weights, log_shares.detach().exp() if traced else None
+        return weights, log_shares.detach().exp() if with_shares else None
 
     def _redistribute(self, where: Tensor, what: Tensor, queries: Positions) -> Tensor:
         """Every position asks the restored slots what belongs there: x_back in the paper, (B, N, D)."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from prism.model.halting import HaltingUnit, Refined, StepRecord, refine_fixed, refine_until_halted
 from prism.model.memory import Codebook
 from prism.model.position import sincos_positions
-from prism.model.refinement import RefinementStep
+from prism.model.refinement import RefinementStep, Watch
 
 
 class StageTrace(NamedTuple):
@@ -19,7 +19,7 @@ class StageTrace(NamedTuple):
 
     steps: Tensor  # (B,), T of each image
     weights: Tensor  # (B, T), p-hat
-    slot_maps: Tensor  # (B, T, K, H, W), the share of each position that each slot won; sums to 1 over K
+    slot_maps: Tensor | None  # (B, T, K, H, W), the share of each position that each slot won; sums to 1 over K
     codes: Tensor | None  # (B, T, K), prototypes looked up; None where the memory has no quantiser
     ponder: Tensor  # (B,), sum over t of t p-hat^t
     vq: Tensor  # (B,), the image's L_vq
@@ -52,8 +52,8 @@ class Stage(nn.Module):
         self.fixed_steps: int | None = None
         self.save_memory = False  # recompute each step in the backward pass
 
-    def forward(self, image: Tensor, traced: bool = False) -> tuple[Tensor, StageTrace | None]:
-        """A map (B, C, H', W') -> the refined map (B, D, H, W), and the trace if it was asked for."""
+    def forward(self, image: Tensor, watch: Watch) -> tuple[Tensor, StageTrace | None]:
+        """A map (B, C, H', W') -> the refined map (B, D, H, W), and the trace if losses are watched."""
         tokens = self.tokeniser(image)
         batch, height, width, dim = tokens.shape
         hoisted = self.step.hoisted(sincos_positions(height, width, dim, like=tokens))
@@ -61,15 +61,15 @@ class Stage(nn.Module):
         slots = self.initial_slots.repeat(batch, 1, 1)  # not expanded: later slots have no zero stride either
         save_memory = self.save_memory and self.training and torch.is_grad_enabled()
         if self.fixed_steps is not None:
-            refined = refine_fixed(self.step, tokens, slots, hoisted, self.fixed_steps, traced, save_memory)
+            refined = refine_fixed(self.step, tokens, slots, hoisted, self.fixed_steps, watch, save_memory)
         else:
             refined = refine_until_halted(
-                self.step, self.halting, tokens, slots, hoisted, self.max_steps, traced, save_memory
+                self.step, self.halting, tokens, slots, hoisted, self.max_steps, watch, save_memory
             )
         if self.training:
             _collect(refined.records, self.step.memory.codebook)
         refined_map = self.norm(refined.tokens).unflatten(1, (height, width)).permute(0, 3, 1, 2)
-        return refined_map, _trace(refined, batch, (height, width)) if traced else None
+        return refined_map, _trace(refined, batch, (height, width)) if watch.losses else None
 
 
 def _collect(records: list[StepRecord], codebook: Codebook) -> None:
@@ -78,7 +78,7 @@ def _collect(records: list[StepRecord], codebook: Codebook) -> None:
     That order makes two ranks with half a batch each, one after the other, the same as one rank with the whole.
     Here, and not in the step: activation checkpointing runs a step twice.
     """
-    found = [(r.rows, r.refinement.recall) for r in records if r.refinement.recall.codes is not None]
+    found = [(r.rows, r.recall) for r in records if r.recall.codes is not None]
     if not found:
         return
     order = torch.cat([rows for rows, _ in found]).argsort(stable=True)
@@ -91,20 +91,14 @@ def _trace(refined: Refined, batch: int, grid: tuple[int, int]) -> StageTrace:
     records = refined.records
     device = refined.tokens.device
     weights = torch.stack([_for_all(r.weight, r.rows, batch) for r in records], dim=1)
-    shares = [_for_all(r.refinement.shares, r.rows, batch) for r in records if r.refinement.shares is not None]
-    codes = [
-        _for_all(r.refinement.recall.codes, r.rows, batch, absent=-1)
-        for r in records
-        if r.refinement.recall.codes is not None
-    ]
-    losses = [
-        _for_all(r.refinement.recall.loss, r.rows, batch) for r in records if r.refinement.recall.loss is not None
-    ]
+    maps = [_for_all(r.shares, r.rows, batch) for r in records if r.shares is not None]
+    codes = [_for_all(r.recall.codes, r.rows, batch, absent=-1) for r in records if r.recall.codes is not None]
+    losses = [_for_all(r.recall.loss, r.rows, batch) for r in records if r.recall.loss is not None]
     steps = sum(torch.zeros(batch, dtype=torch.long, device=device).index_fill(0, r.rows, 1) for r in records)
     return StageTrace(
         steps=torch.as_tensor(steps),
         weights=weights,
-        slot_maps=torch.stack(shares, dim=1).unflatten(-1, grid),
+        slot_maps=torch.stack(maps, dim=1).unflatten(-1, grid) if maps else None,
         codes=torch.stack(codes, dim=1) if codes else None,
         ponder=weights @ torch.arange(1, len(records) + 1, device=device, dtype=weights.dtype),
         vq=torch.stack(losses).sum(0),

