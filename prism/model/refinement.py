@@ -19,6 +19,7 @@ from prism.model.memory import Recall, SlotMemory
 from prism.model.position import Positions
 
 HIDDEN_BYTES = 4 << 20  # of the hidden layer worked on at a time on a CPU: stays in cache, and off fresh pages
+LEAST_ROWS = 8  # of a band, which computes two rows more than it keeps
 
 
 class Hoisted(NamedTuple):
@@ -111,33 +112,49 @@ class TokenFFN(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-        images = max(1, HIDDEN_BYTES // (grid[0] * grid[1] * self.expand.out_features * tokens.element_size()))
-        in_slices = len(tokens) > images and tokens.device.type == "cpu" and not torch.is_grad_enabled()
+        hidden_bytes = tokens.shape[0] * tokens.shape[1] * self.expand.out_features * tokens.element_size()
+        in_slices = hidden_bytes > HIDDEN_BYTES and tokens.device.type == "cpu" and not torch.is_grad_enabled()
+        mixing = hidden_mixing_in_slices if in_slices else hidden_mixing
         weights = [self.expand.weight, self.mix.weight, self.mix.bias, self.contract.weight, self.contract.bias]
-        if in_slices:
-            update = hidden_mixing_in_slices(self.norm(tokens), grid[0], grid[1], images, weights)
-        else:
-            update = hidden_mixing(self.norm(tokens), grid[0], grid[1], weights)
-        return tokens + self.drop_path(update)
+        return tokens + self.drop_path(mixing(self.norm(tokens), grid[0], grid[1], weights))
 
 
-def hidden_mixing(tokens: Tensor, height: int, width: int, weights: list[Tensor]) -> Tensor:
-    """Expand, mix 3x3, GELU, contract: (B, N, D) -> (B, N, D)."""
+def hidden_mixing(
+    tokens: Tensor, height: int, width: int, weights: list[Tensor], kept: tuple[int, int] | None = None
+) -> Tensor:
+    """Expand, mix 3x3, GELU, contract: (B, N, D) -> (B, N, D); of the rows [kept) of the grid only, if given."""
     expand, mix, mix_bias, contract, contract_bias = weights
     hidden = F.linear(tokens, expand)  # (B, N, 4D)
     hidden = hidden.unflatten(1, (height, width)).permute(0, 3, 1, 2)  # a channels_last view: no copy
-    hidden = F.gelu(F.conv2d(hidden, mix, mix_bias, padding=1, groups=len(mix)))
-    return F.linear(hidden.permute(0, 2, 3, 1).flatten(1, 2), contract, contract_bias)
+    hidden = F.conv2d(hidden, mix, mix_bias, padding=1, groups=len(mix))
+    if kept is not None:
+        hidden = hidden[:, :, kept[0] : kept[1]]
+    return F.linear(F.gelu(hidden).permute(0, 2, 3, 1).flatten(1, 2), contract, contract_bias)
 
 
 @torch.library.custom_op("prism::hidden_mixing_in_slices", mutates_args=())
-def hidden_mixing_in_slices(tokens: Tensor, height: int, width: int, images: int, weights: list[Tensor]) -> Tensor:
-    """The same, `images` at a time. A custom op, because a compiler would undo what makes it fast."""
-    return torch.cat([hidden_mixing(part, height, width, weights) for part in tokens.split(images)])
+def hidden_mixing_in_slices(tokens: Tensor, height: int, width: int, weights: list[Tensor]) -> Tensor:
+    """The same, some images at a time, or some rows of one. A custom op: a compiler would undo what makes it fast."""
+    bytes_a_row = width * len(weights[0]) * tokens.element_size()
+    rows = max(LEAST_ROWS, HIDDEN_BYTES // bytes_a_row)
+    if rows >= height:
+        return torch.cat([hidden_mixing(part, height, width, weights) for part in tokens.split(rows // height)])
+    bands = [
+        _band(image, height, width, weights, top, rows) for image in tokens.split(1) for top in range(0, height, rows)
+    ]
+    return torch.cat(bands, dim=1).view_as(tokens)
+
+
+def _band(tokens: Tensor, height: int, width: int, weights: list[Tensor], top: int, rows: int) -> Tensor:
+    """Rows [top, top + rows) of one image. The 3x3 mix looks a row beyond either end, where there is one."""
+    bottom = min(top + rows, height)
+    first, last = max(top - 1, 0), min(bottom + 1, height)
+    part = tokens[:, first * width : last * width]
+    return hidden_mixing(part, last - first, width, weights, (top - first, bottom - first))
 
 
 @hidden_mixing_in_slices.register_fake
-def _(tokens: Tensor, height: int, width: int, images: int, weights: list[Tensor]) -> Tensor:
+def _(tokens: Tensor, height: int, width: int, weights: list[Tensor]) -> Tensor:
     return torch.empty_like(tokens)
 
 

@@ -3,6 +3,7 @@ import timm
 import torch
 
 from prism.evaluation.complexity import PAPER_STEPS, by_steps, macs_by_module, parameters, parts, step_cost
+from prism.model import refinement
 
 
 def analytic(dim: int, slots: int, tokens: int, sides: int, codes: int = 512) -> tuple[int, int, int]:
@@ -70,3 +71,10 @@ def test_rows_by_steps():
     assert [row["steps"] for row in rows] == [f"{t}, {t}, {t}, {t}" for t in range(1, 6)] + ["2.5, 3.2, 3.7, 2.5"]
     assert rows[1]["GMAC"] < rows[5]["GMAC"] < rows[3]["GMAC"]
     assert not torch.is_inference_mode_enabled()
+
+
+def test_slices_are_counted_like_the_whole(monkeypatch: pytest.MonkeyPatch):
+    model = timm.create_model("prism_nano", fixed_steps=2)
+    whole = macs_by_module(model, (96, 64))
+    monkeypatch.setattr(refinement, "HIDDEN_BYTES", 1)
+    assert macs_by_module(model, (96, 64)) == whole

@@ -54,10 +54,12 @@ def test_halted_images_are_not_computed(monkeypatch: pytest.MonkeyPatch):
 
 
 @torch.inference_mode()
-def test_slices_of_the_hidden_layer_change_nothing(monkeypatch: pytest.MonkeyPatch):
-    model, images = small_prism().eval(), pictures(7)
+@pytest.mark.parametrize("hidden_bytes", [1, 20_000, 100_000])
+def test_slices_of_the_hidden_layer_change_nothing(hidden_bytes: int, monkeypatch: pytest.MonkeyPatch):
+    """Bands of rows at the smallest, then a few images at a time."""
+    model, images = small_prism().eval(), pictures(5, 100, 132)
     whole = model(images)
-    monkeypatch.setattr(refinement, "HIDDEN_BYTES", 1)
+    monkeypatch.setattr(refinement, "HIDDEN_BYTES", hidden_bytes)
     torch.testing.assert_close(model(images), whole, rtol=0, atol=1e-6)
 
 

@@ -74,5 +74,5 @@ def test_the_sliced_ffn_is_a_well_formed_operator(monkeypatch):
     torch.testing.assert_close(compiled(images), expected, rtol=0, atol=1e-5)
     ffn = model.stages[0].step.token_ffn
     weights = [ffn.expand.weight, ffn.mix.weight, ffn.mix.bias, ffn.contract.weight, ffn.contract.bias]
-    arguments = (torch.randn(3, 16, 8), 4, 4, 2, [w.detach().clone() for w in weights])
+    arguments = (torch.randn(3, 80, 8), 20, 4, [w.detach().clone() for w in weights])
     torch.library.opcheck(refinement.hidden_mixing_in_slices, arguments)
