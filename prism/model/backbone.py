@@ -16,6 +16,7 @@ from prism.model.refinement import RefinementStep, Watch
 from prism.model.stage import Stage, StageTrace, Tokeniser
 
 SMALLEST_SIDE = 32  # one token in the last stage
+PIXELS_AT_ONCE = 16 * 224 * 224
 LAMBDA_PONDER, LAMBDA_VQ = 0.005, 0.01
 
 
@@ -153,6 +154,9 @@ class Prism(nn.Module):
         if images.ndim != 4 or images.shape[1] != self.in_chans:
             raise ValueError(f"expected images (B, {self.in_chans}, H, W), got {tuple(images.shape)}")
         _check_size(images.shape[2], images.shape[3])
+        if (at_once := _images_at_once(images)) < len(images) and not traced:
+            parts = [self.pyramid(part, stages=stages).features for part in images.split(at_once)]
+            return Pyramid([torch.cat(level) for level in zip(*parts, strict=True)], None)
         run = _run if self.fixed_steps else _run_adaptively
         return run(self._stages()[:stages], images, Watch(losses=traced, maps=traced and slot_maps))
 
@@ -230,6 +234,13 @@ class Prism(nn.Module):
         if prune_head:
             self.reset_classifier(0, "")
         return take
+
+
+def _images_at_once(images: Tensor) -> int:
+    """How many images to take together. Large ones in large batches outgrow a CPU's cache, and its allocator."""
+    if images.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return len(images)
+    return max(1, PIXELS_AT_ONCE // (images.shape[2] * images.shape[3]))
 
 
 def _run(stages: list[Stage], images: Tensor, watch: Watch) -> Pyramid:

@@ -5,7 +5,7 @@ import timm
 import torch
 from safetensors.torch import load_file, save_file
 
-from prism.model import refinement
+from prism.model import backbone, refinement
 from prism.model.refinement import Watch
 from tests.model.small import pictures, small_prism
 
@@ -61,6 +61,16 @@ def test_slices_of_the_hidden_layer_change_nothing(hidden_bytes: int, monkeypatc
     whole = model(images)
     monkeypatch.setattr(refinement, "HIDDEN_BYTES", hidden_bytes)
     torch.testing.assert_close(model(images), whole, rtol=0, atol=1e-6)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("fixed_steps", [None, 2])
+def test_parts_of_a_large_batch_change_nothing(fixed_steps: int | None, monkeypatch: pytest.MonkeyPatch):
+    model, images = small_prism(fixed_steps=fixed_steps).eval(), pictures(5)
+    whole = model.pyramid(images).features
+    monkeypatch.setattr(backbone, "PIXELS_AT_ONCE", 2 * 64 * 64)
+    for a, b in zip(model.pyramid(images).features, whole, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
 
 
 @torch.inference_mode()
