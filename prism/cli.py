@@ -4,17 +4,23 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import timm
 import torch
 import tyro
 from rich.console import Console
+from timm.data import resolve_data_config
 from torch import nn
 from tyro.conf import Positional, arg
 
 import prism
+from prism.data.pictures import PictureFolder, Spread
 from prism.evaluation import complexity, speed, table
+from prism.model.weights import load_weights
+from prism.occlusion import CURVES, FILLS, PAPER_SETTINGS, OcclusionBenchmark, Subject
+from prism.occlusion.fills import Fill
+from prism.studies import occlusion as occlusion_study
 from prism.studies import slots as slot_study
 
 app = tyro.extras.SubcommandApp()
@@ -84,7 +90,7 @@ def speed_(
     table.show(rows, f"{torch.get_num_threads()} threads, {repeats} repeats, torch {torch.__version__}")
     if out:
         note = (
-            f"`prism {' '.join(sys.argv[1:])}`, {repeats} interleaved repeats, {torch.get_num_threads()} threads, "
+            f"`{_command()}`, {repeats} interleaved repeats, {torch.get_num_threads()} threads, "
             f"torch {torch.__version__}, {_processor()}. Images a second are medians; the spread is the "
             "interquartile range over the median; ratios are medians over repeats."
         )
@@ -116,10 +122,59 @@ def slots(
     if not isinstance(network, prism.Prism):
         raise ValueError(f"{model} has no slots: name a PRISM variant")
     if checkpoint:
-        slot_study.load_weights(network, checkpoint)
+        load_weights(network, checkpoint)
     rows = slot_study.draw(network, slot_study.picture(image, size, seed), out)
     table.show(rows, f"{model}{'' if checkpoint else ', untrained'}: steps and slots")
     print(f"wrote {out / 'slots.png'} and {out / 'slots.csv'}")
+
+
+@app.command
+def occlusion(
+    models: Positional[list[str]],
+    data: Path,
+    out: Path = Path("runs/occlusion"),
+    pretrained: bool = False,
+    size: int = 224,
+    full: bool = False,
+    fills: str = "mean",
+    seeds: str = "0",
+    batch: int = 64,
+    workers: int = 2,
+    limit: int | None = None,
+    device: str = "cpu",
+) -> None:
+    """How well do models stand occlusion? Several side by side, every one on the same pixels.
+
+    Args:
+        models: PRISM variants and timm models; NAME=FILE loads weights, NAME=FILE,FILE several training runs
+        data: a folder of folders of pictures, one a class
+        out: folder for the CSV, tables, curves and report.html; a run that was interrupted goes on there
+        pretrained: use timm's published weights
+        size: side of the images
+        full: whole curves instead of the paper's settings
+        fills: what stands in hidden pixels, comma-separated: mean, black, grey, noise, blur, texture, or all
+        seeds: mask seeds, comma-separated
+        batch: images at a time
+        workers: processes that read pictures
+        limit: measure only so many pictures, spread over the data
+        device: cpu, cuda, ...
+    """
+    pictures = PictureFolder(data, size)
+    subjects = [s for spec in models for s in _subjects(spec, len(pictures.classes), pretrained)]
+    benchmark = OcclusionBenchmark(
+        pictures if limit is None else Spread(pictures, limit),
+        CURVES if full else PAPER_SETTINGS,
+        _fills(fills),
+        [int(n) for n in _numbers(seeds)],
+        batch=batch,
+        workers=workers,
+        device=device,
+        folder=out / "predictions",
+    )
+    with Console(stderr=True).status("") as status:
+        rows = occlusion_study.run(benchmark, subjects, out, _command(), status.update)
+    table.show(rows, f"top-1 accuracy, {benchmark.fills[0]} fill")
+    print(f"wrote {out / 'report.html'}")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -132,10 +187,46 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit("prism: interrupted")
 
 
-def _create(name: str) -> nn.Module:
+def _create(name: str, **kwargs: Any) -> nn.Module:
     if not timm.is_model(name):
         raise ValueError(f"no model is called {name!r}; PRISM's are {', '.join(timm.list_models('prism_*'))}")
-    return timm.create_model(name).eval()
+    try:
+        return timm.create_model(name, **kwargs).eval()
+    except (RuntimeError, OSError) as error:
+        if not kwargs.get("pretrained"):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"the published weights of {name} cannot be had: {reason}") from None
+
+
+def _subjects(spec: str, classes: int, pretrained: bool) -> list[Subject]:
+    """A model and its training runs, from NAME or NAME=FILE,FILE."""
+    name, _, files = spec.partition("=")
+    subjects = []
+    for file in files.split(",") if files else [""]:
+        network = _create(name, pretrained=pretrained) if pretrained else _create(name, num_classes=classes)
+        if file:
+            load_weights(network, Path(file))
+        cfg = resolve_data_config(model=network)
+        run = Path(file).stem if file else "pretrained" if pretrained else "untrained"
+        subjects.append(Subject(name, run, network, cfg["mean"], cfg["std"]))
+    return subjects
+
+
+def _fills(text: str) -> list[Fill]:
+    kinds = list(FILLS) if text == "all" else text.split(",")
+    if unknown := [kind for kind in kinds if kind not in FILLS]:
+        raise ValueError(f"fills are {', '.join(FILLS)}, got {unknown[0]!r}")
+    return kinds  # pyright: ignore[reportReturnType]
+
+
+def _command() -> str:
+    """As typed, without where the files went: that says nothing of how they were made."""
+    words = sys.argv[1:]
+    if "--out" in words:
+        at = words.index("--out")
+        del words[at : at + 2]
+    return f"prism {' '.join(words)}"
 
 
 def _numbers(text: str) -> list[float]:

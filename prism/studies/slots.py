@@ -7,11 +7,10 @@ import matplotlib
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from PIL import Image, UnidentifiedImageError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from PIL import Image
 from torch import Tensor
 
+from prism.data.pictures import read_picture
 from prism.data.scenes import render_scene
 from prism.evaluation import table
 from prism.model.backbone import Prism
@@ -22,18 +21,7 @@ def picture(path: Path | None, size: int, seed: int) -> np.ndarray:
     """The picture at `path`, or a generated scene, as (size, size, 3) of uint8."""
     if path is None:
         return render_scene(size, seed)
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC))
-    except UnidentifiedImageError:
-        raise ValueError(f"{path} is not a picture that can be read") from None
-
-
-def load_weights(model: Prism, path: Path) -> None:
-    try:
-        model.load_state_dict(load_file(path))
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file: {error}") from None
+    return np.asarray(read_picture(path).resize((size, size), Image.Resampling.BICUBIC))
 
 
 def draw(model: Prism, pixels: np.ndarray, out: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,34 @@
+"""How sure a number is: bootstrap intervals, paired significance, calibration."""
+
+import math
+
+import numpy as np
+
+
+def bootstrap_interval(values: np.ndarray, rounds: int = 1000, seed: int = 0) -> tuple[float, float]:
+    """95 % percentile interval of the mean of `values` (n,), resampled with replacement."""
+    random = np.random.default_rng(seed)
+    # multinomial counts are the same resampling, without n indices a round
+    counts = random.multinomial(len(values), np.full(len(values), 1 / len(values)), size=rounds)
+    means = counts @ values / len(values)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def paired_p_value(a_correct: np.ndarray, b_correct: np.ndarray) -> float:
+    """McNemar's exact test: could two models be equally good, given the images on which just one is right?"""
+    only_a = int((a_correct & ~b_correct).sum())
+    only_b = int((~a_correct & b_correct).sum())
+    n, k = only_a + only_b, min(only_a, only_b)
+    if n == 0:
+        return 1.0
+    logs = (math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) - n * math.log(2) for i in range(k + 1))
+    return min(1.0, 2 * sum(map(math.exp, logs)))
+
+
+def calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
+    """Expected calibration error: the gap of confidence and accuracy, averaged over bins of equal width."""
+    edges = np.clip((confidence * bins).astype(int), 0, bins - 1)
+    weight = np.bincount(edges, minlength=bins)
+    gap = np.bincount(edges, confidence - correct, minlength=bins)
+    return float(np.abs(gap[weight > 0]).sum() / len(confidence))

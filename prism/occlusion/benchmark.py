@@ -1,0 +1,258 @@
+"""How well does a model stand occlusion? The protocol, for any models and any data set.
+
+Every model sees the same pixels. A setting is measured once for each mask seed, and its predictions are kept, so that
+an interrupted run goes on where it stopped.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from prism.evaluation.statistics import bootstrap_interval, calibration_error
+from prism.model.backbone import Prism
+from prism.occlusion.fills import Fill, fill
+from prism.occlusion.masks import block_mask, mask_generator, only_one_mask, patch_mask
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Pictures(Protocol):
+    """A data set of (image (3, H, W) in [0, 1], label): what the benchmark asks for."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> tuple[Tensor, int]: ...
+
+
+class Setting(NamedTuple):
+    """A way of hiding and how much of it: a ratio of cells, or a side for 224 px."""
+
+    kind: Literal["clean", "PatchMask", "BlockMask", "OnlyOne"]
+    strength: float = 0
+
+    @property
+    def name(self) -> str:
+        return self.kind if self.kind == "clean" else f"{self.kind}{self.strength:g}"
+
+    def mask(self, size: tuple[int, int], generator: torch.Generator) -> Tensor:
+        match self.kind:
+            case "clean":
+                return torch.zeros(size, dtype=torch.bool)
+            case "PatchMask":
+                return patch_mask(size, self.strength, generator)
+            case "BlockMask":
+                return block_mask(size, self.strength, generator)
+            case "OnlyOne":
+                return only_one_mask(size, self.strength, generator)
+
+
+CLEAN = Setting("clean")
+PAPER_SETTINGS = (
+    CLEAN,
+    Setting("PatchMask", 0.6),
+    Setting("PatchMask", 0.8),
+    Setting("BlockMask", 56),
+    Setting("BlockMask", 112),
+    Setting("OnlyOne", 112),
+    Setting("OnlyOne", 56),
+)
+SIDES = (28, 56, 84, 112, 140, 168, 196)
+CURVES = (
+    CLEAN,
+    *(Setting("PatchMask", round(0.1 * tenth, 1)) for tenth in range(1, 10)),
+    *(Setting("BlockMask", side) for side in SIDES),
+    *(Setting("OnlyOne", side) for side in reversed(SIDES)),
+)
+
+
+class Occluded(Dataset[tuple[Tensor, int]]):
+    """A data set under one setting: image (3, H, W) in [0, 1] with its hidden pixels filled, and its label."""
+
+    def __init__(self, pictures: Pictures, setting: Setting, filling: Fill, seed: int, mean: Sequence[float]):
+        self.pictures, self.setting, self.seed = pictures, setting, seed
+        self.filling: Fill = filling
+        self.mean = torch.tensor(mean)
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image, label = self.pictures[index]
+        if self.setting == CLEAN:
+            return image, label
+        generator = mask_generator(index, self.seed)
+        mask = self.setting.mask((image.shape[-2], image.shape[-1]), generator)
+        other = image
+        if self.filling == "texture":
+            step = 1 + int(torch.randint(max(1, len(self) - 1), (), generator=generator))
+            other, _ = self.pictures[(index + step) % len(self)]
+        return fill(image, mask, self.filling, self.mean, other, generator), label
+
+
+class Subject(NamedTuple):
+    """A model under test. Several of one name are its training runs, told apart by `run`."""
+
+    name: str
+    run: str
+    model: nn.Module
+    mean: Sequence[float] = IMAGENET_MEAN
+    std: Sequence[float] = IMAGENET_STD
+
+
+class Predictions(NamedTuple):
+    """What a model said to every image of one setting."""
+
+    rank: np.ndarray  # (n,), how many classes it found likelier than the right one; 0 is a hit
+    confidence: np.ndarray  # (n,), probability of its first choice
+    steps: np.ndarray  # (n, stages), PRISM's steps; no columns for another model
+
+
+@dataclass(frozen=True)
+class OcclusionBenchmark:
+    """`run` measures the subjects; its rows are one for each model, run, setting, fill and mask seed.
+
+    `folder` keeps the predictions of every setting that is done; a second call with the same subjects and pictures
+    reads them instead of measuring again.
+    """
+
+    pictures: Pictures
+    settings: Sequence[Setting] = PAPER_SETTINGS
+    fills: Sequence[Fill] = ("mean",)
+    seeds: Sequence[int] = (0,)
+    mean: Sequence[float] = IMAGENET_MEAN
+    batch: int = 64
+    workers: int = 0
+    device: str = "cpu"
+    folder: Path | None = None
+
+    def run(
+        self, subjects: Sequence[Subject], progress: Callable[[str], None] = lambda _: None
+    ) -> tuple[list[dict[str, Any]], dict[tuple[str, str, str, str, int], Predictions]]:
+        """Rows of scores, and the predictions behind them by (name, run, setting, fill, seed)."""
+        if not len(self.pictures):
+            raise ValueError("the data set is empty")
+        labels = {(subject.name, subject.run) for subject in subjects}
+        if len(labels) < len(subjects):
+            raise ValueError(f"two subjects share a name and a run: {sorted(labels)}")
+        found = {}
+        for setting, filling, seed in self._jobs():
+            progress(f"{setting.name}, {filling} fill, mask seed {seed}")
+            for (name, run), predictions in self._predictions(subjects, setting, filling, seed).items():
+                found[name, run, setting.name, filling, seed] = predictions
+        return [_row(key, predictions) for key, predictions in found.items()], found
+
+    def _jobs(self) -> Iterator[tuple[Setting, Fill, int]]:
+        for setting in self.settings:
+            if setting == CLEAN:  # neither fill nor seed changes it
+                yield setting, self.fills[0], self.seeds[0]
+            else:
+                for filling in self.fills:
+                    for seed in self.seeds:
+                        yield setting, filling, seed
+
+    def _predictions(
+        self, subjects: Sequence[Subject], setting: Setting, filling: Fill, seed: int
+    ) -> Mapping[tuple[str, str], Predictions]:
+        path = self.folder / f"{setting.name}-{filling}-{seed}.npz" if self.folder else None
+        about = {"images": len(self.pictures), "subjects": [[s.name, s.run, _fingerprint(s.model)] for s in subjects]}
+        if path and (kept := _read(path, about)):
+            return kept
+        view = Occluded(self.pictures, setting, filling, seed, self.mean)
+        found = predict(subjects, view, self.batch, self.workers, self.device)
+        if path:
+            _write(path, about, found)
+        return found
+
+
+@torch.inference_mode()
+def predict(
+    subjects: Sequence[Subject], view: Dataset[tuple[Tensor, int]], batch: int, workers: int, device: str
+) -> dict[tuple[str, str], Predictions]:
+    """One pass over the data, every model on the same batches."""
+    parts: dict[tuple[str, str], list[Predictions]] = {(s.name, s.run): [] for s in subjects}
+    for subject in subjects:
+        subject.model.eval().to(device)
+    for images, labels in DataLoader(view, batch, num_workers=workers):
+        images, labels = images.to(device), labels.to(device)
+        for subject in subjects:
+            mean, std = (torch.tensor(v, device=device).view(-1, 1, 1) for v in (subject.mean, subject.std))
+            parts[subject.name, subject.run].append(_judge(subject, (images - mean) / std, labels))
+    return {key: Predictions(*(np.concatenate(column) for column in zip(*p, strict=True))) for key, p in parts.items()}
+
+
+def _judge(subject: Subject, images: Tensor, labels: Tensor) -> Predictions:
+    steps = torch.zeros(len(images), 0)
+    if isinstance(subject.model, Prism):
+        logits, trace = subject.model.forward_traced(images, slot_maps=False)
+        steps = torch.stack([stage.steps for stage in trace.stages], dim=1)
+    else:
+        logits = subject.model(images)
+    if not logits.isfinite().all():
+        raise ValueError(f"{subject.name} gave a logit that is not finite")
+    if int(labels.max()) >= logits.shape[1]:
+        raise ValueError(f"{subject.name} knows {logits.shape[1]} classes, the data has a label {int(labels.max())}")
+    own = logits.gather(1, labels[:, None])
+    rank = (logits > own).sum(1)
+    return Predictions(*(v.cpu().numpy() for v in (rank, logits.float().softmax(1).amax(1), steps)))
+
+
+def _row(key: tuple[str, str, str, str, int], predictions: Predictions) -> dict[str, Any]:
+    name, run, setting, filling, seed = key
+    hit = predictions.rank == 0
+    low, high = bootstrap_interval(100.0 * hit)
+    row = {
+        "model": name,
+        "run": run,
+        "setting": setting,
+        "fill": filling if setting != CLEAN.name else "",
+        "mask seed": seed if setting != CLEAN.name else "",
+        "images": len(hit),
+        "top-1": 100 * float(hit.mean()),
+        "low": low,
+        "high": high,
+        "top-5": 100 * float((predictions.rank < 5).mean()),
+        "calibration error": 100 * calibration_error(predictions.confidence, hit),
+    }
+    means = predictions.steps.mean(0).tolist()
+    return row | {f"steps {stage + 1}": means[stage] if means else None for stage in range(4)}
+
+
+def _fingerprint(model: nn.Module) -> str:
+    """Changes when a weight does: a kept prediction must be of this very model."""
+    total = torch.stack([value.double().sum() for value in model.state_dict().values()])
+    weights = torch.arange(1, len(total) + 1, dtype=torch.float64, device=total.device)
+    switches = (model.fixed_steps, model.max_steps, model.memory) if isinstance(model, Prism) else ()
+    return f"{type(model).__name__} {float(total @ weights)!r} {switches}"
+
+
+def _read(path: Path, about: dict[str, Any]) -> dict[tuple[str, str], Predictions] | None:
+    """Kept predictions, unless they are of other models or data, or were cut short."""
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            if json.loads(str(kept["about"])) != about:
+                return None
+            return {
+                (name, run): Predictions(*(kept[f"{index}.{field}"] for field in Predictions._fields))
+                for index, (name, run, _) in enumerate(about["subjects"])
+            }
+    except (OSError, ValueError, KeyError, EOFError):
+        return None
+
+
+def _write(path: Path, about: dict[str, Any], found: Mapping[tuple[str, str], Predictions]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {
+        f"{index}.{field}": column
+        for index, predictions in enumerate(found.values())
+        for field, column in predictions._asdict().items()
+    }
+    unfinished = path.with_suffix(".partial.npz")
+    np.savez_compressed(unfinished, about=np.array(json.dumps(about)), **columns)
+    unfinished.replace(path)

@@ -1,0 +1,78 @@
+"""The occlusion benchmark as a study: rows first, then the table, curves and page that are made from them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from prism.evaluation import table
+from prism.evaluation.complexity import macs_by_module, parameters, step_cost
+from prism.model.backbone import Prism
+from prism.occlusion import report
+from prism.occlusion.benchmark import OcclusionBenchmark, Subject
+
+NOTE = (
+    "Top-1 accuracy in per cent; with several runs or mask seeds, mean ± deviation over them. Rows marked as the "
+    "paper's are its published values on ImageNet-1K, for reference: they were not measured here."
+)
+
+
+def run(
+    benchmark: OcclusionBenchmark, subjects: Sequence[Subject], out: Path, command: str, progress: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Write occlusion.csv, tables, curves.png, examples.png and report.html into `out`; return the paper's table."""
+    rows, predictions = benchmark.run(subjects, progress)
+    size = benchmark.pictures[0][0].shape[-1]
+    costs = {(s.name, s.run): _cost(s.model, size) for s in subjects}
+    for row in rows:
+        row["GMAC"] = costs[row["model"], row["run"]](row) / 1e9
+    table.write(rows, out / "occlusion", f"`{command}`")
+    headline = benchmark.fills[0]
+    main = report.paper_table(rows, headline)
+    for line in main:
+        model = next((s.model for s in subjects if s.name == line["model"]), None)
+        line["parameters"] = f"{parameters(model) / 1e6:.2f} M" if model else ""
+    table.write(main, out / "table", f"{NOTE}\n\n`{command}`")
+    retention = report.retention_table(rows, headline)
+    table.write(retention, out / "retention", f"Occluded over clean accuracy, per cent.\n\n`{command}`")
+    report.curves(rows, headline).savefig(out / "curves.png", dpi=130)
+    report.examples(benchmark.pictures, benchmark.settings, benchmark.fills, benchmark.mean).savefig(
+        out / "examples.png", dpi=110
+    )
+    sections: list[tuple[str, str, table.Rows | Path]] = [
+        ("Accuracy", f"{NOTE} Hidden pixels: {headline}.", main),
+        ("Curves", "Bands are deviations over training runs and mask seeds.", out / "curves.png"),
+        ("What the models saw", "Two pictures of the data under every setting.", out / "examples.png"),
+        (
+            "What is kept",
+            "Occluded over clean accuracy, per cent; and mean accuracy over a kind's settings.",
+            retention,
+        ),
+    ]
+    if len({s.name for s in subjects}) > 1:
+        significance = report.significance_table(predictions, headline)
+        table.write(significance, out / "significance", f"McNemar's exact test on the same pixels.\n\n`{command}`")
+        sections.append(("Differences", "In points; p by McNemar's exact test on the same pixels.", significance))
+    steps = [
+        {key: row[key] for key in ("model", "run", "setting", "steps 1", "steps 2", "steps 3", "steps 4", "GMAC")}
+        for row in rows
+        if row["steps 1"] is not None and row["fill"] in ("", headline) and row["mask seed"] in ("", benchmark.seeds[0])
+    ]
+    if steps:
+        sections.append(("Steps", "Mean steps that PRISM took in each stage, and what they cost.", steps))
+    if len(benchmark.fills) > 1:
+        fills = report.fills_table(rows)
+        sections.append(("Fills", "No fill is neutral: the same masks, other pixels in them.", fills))
+    sections.append(("All rows", f"Made by: {command}", rows))
+    (out / "report.html").write_text(report.page("Occlusion benchmark", sections))
+    return main
+
+
+def _cost(model: nn.Module, size: int) -> Callable[[dict[str, Any]], float]:
+    """MACs of a mean image of a row: PRISM's follow the steps it really took."""
+    if isinstance(model, Prism):
+        cost = step_cost(model, (size, size))
+        return lambda row: cost.macs([row[f"steps {stage}"] for stage in range(1, 5)])
+    macs = macs_by_module(model, (size, size))[""]
+    return lambda _: macs

@@ -1,0 +1,48 @@
+import pickle
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from prism.model.weights import load_weights
+from tests.model.small import small_prism
+
+
+@pytest.mark.parametrize("wrap", [lambda w: w, lambda w: {"state_dict": w}, lambda w: {"model": w, "epoch": 3}])
+def test_torch_files_however_wrapped(wrap, tmp_path: Path):
+    source, target = small_prism(), small_prism()
+    torch.save(wrap(source.state_dict()), tmp_path / "w.pt")
+    load_weights(target, tmp_path / "w.pt")
+    assert all(torch.equal(v, target.state_dict()[k]) for k, v in source.state_dict().items())
+
+
+class Bomb:
+    def __reduce__(self):
+        return (Path.touch, (Path("unpickled"),))
+
+
+def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(Bomb(), "bomb.pt")
+    Path("plain.pt").write_bytes(pickle.dumps(Bomb()))
+    for name in ("bomb.pt", "plain.pt"):
+        with pytest.raises(ValueError, match=f"{name} is not a file of weights"):
+            load_weights(small_prism(), Path(name))
+    assert not Path("unpickled").exists()
+
+
+def test_what_does_not_fit_is_named(tmp_path: Path):
+    torch.save({"a": 1}, tmp_path / "number.pt")
+    with pytest.raises(ValueError, match=r"number.pt holds something else than weights"):
+        load_weights(small_prism(), tmp_path / "number.pt")
+    with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
+        load_weights(small_prism(), tmp_path / "missing.pt")
+    (tmp_path / "text.safetensors").write_text("no")
+    with pytest.raises(ValueError, match=r"text.safetensors is not a safetensors file"):
+        load_weights(small_prism(), tmp_path / "text.safetensors")
+    save_file(small_prism().state_dict(), tmp_path / "prism.safetensors")
+    with pytest.raises(ValueError, match=r"prism.safetensors does not fit: .*ResNet") as caught:
+        load_weights(timm.create_model("resnet10t"), tmp_path / "prism.safetensors")
+    assert "\n" not in str(caught.value)
