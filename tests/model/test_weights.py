@@ -39,6 +39,10 @@ def test_what_does_not_fit_is_named(tmp_path: Path):
         load_weights(small_prism(), tmp_path / "number.pt")
     with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
         load_weights(small_prism(), tmp_path / "missing.pt")
+    for spoilt in (b"", b"this is not a picture", bytes(range(256))):
+        (tmp_path / "spoilt.pt").write_bytes(spoilt)
+        with pytest.raises(ValueError, match=r"spoilt.pt is not a file of weights"):
+            load_weights(small_prism(), tmp_path / "spoilt.pt")
     (tmp_path / "text.safetensors").write_text("no")
     with pytest.raises(ValueError, match=r"text.safetensors is not a safetensors file"):
         load_weights(small_prism(), tmp_path / "text.safetensors")
