@@ -25,10 +25,11 @@ from prism.studies import slots as slot_study
 
 app = tyro.extras.SubcommandApp()
 Steps = Annotated[str, arg(metavar="S1,S2,S3,S4")]
+PAPER_STEPS = ",".join(map(str, complexity.PAPER_STEPS))
 
 
 @app.command
-def info(model: Positional[str], size: str = "224", steps: Steps = "2.5,3.2,3.7,2.5") -> None:
+def info(model: Positional[str], size: str = "224", steps: Steps = PAPER_STEPS) -> None:
     """Parameters and GMACs of a model, by part; of PRISM also by steps.
 
     Args:

@@ -39,7 +39,7 @@ def test_alone_in_a_batch_and_in_any_order():
 
 
 @torch.inference_mode()
-def test_halted_images_are_not_computed(monkeypatch: pytest.MonkeyPatch):
+def test_halted_images_are_not_computed():
     """The rows that reach the FFN of a stage are exactly the steps its images took."""
     model, images = small_prism().eval(), pictures(9)
     rows = dict.fromkeys(range(4), 0)
