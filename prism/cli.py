@@ -4,26 +4,42 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import timm
 import torch
 import tyro
+from accelerate import PartialState
 from rich.console import Console
 from timm.data import resolve_data_config
-from torch import nn
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg
+from tyro.extras import subcommand_type_from_defaults
 
 import prism
-from prism.data.pictures import PictureFolder, Spread
+from prism.data.pictures import open_split, unit_pixels
+from prism.data.scenes import SHAPES, Scenes
+from prism.data.segmentation import LabelledImages, open_segmentation
+from prism.data.sources import limited
 from prism.evaluation import complexity, speed, table
-from prism.model.weights import load_weights
+from prism.model.creation import Checkpoint, create, find_checkpoint, find_checkpoints, open_model
+from prism.model.weights import read_about
 from prism.occlusion import CURVES, FILLS, PAPER_SETTINGS, OcclusionBenchmark, Subject
+from prism.occlusion import segmentation as segmentation_benchmark
+from prism.occlusion.benchmark import Pictures
 from prism.occlusion.fills import Fill
+from prism.recipes.catalogue import RECIPES, first_line, rehearse, run
+from prism.studies import accuracy, prediction
 from prism.studies import occlusion as occlusion_study
+from prism.studies import segmentation as segmentation_study
 from prism.studies import slots as slot_study
+from prism.tasks.segmentation import Inference, load_segmenter
 
 app = tyro.extras.SubcommandApp()
+Recipe = Annotated[
+    subcommand_type_from_defaults(
+        {name: make() for name, make in RECIPES.items()}, {name: first_line(name) for name in RECIPES}
+    ),
+    arg(name=""),
+]
 Steps = Annotated[str, arg(metavar="S1,S2,S3,S4")]
 PAPER_STEPS = ",".join(map(str, complexity.PAPER_STEPS))
 
@@ -37,7 +53,7 @@ def info(model: Positional[str], size: str = "224", steps: Steps = PAPER_STEPS) 
         size: side of the image, or HEIGHTxWIDTH
         steps: mean steps of the stages, for the last row
     """
-    network, pixels = _create(model), _size(size)
+    network, pixels = create(model), _size(size)
     profile = _means(steps, network) if isinstance(network, prism.Prism) else []
     table.show(complexity.parts(network, pixels), f"{model} at {pixels[0]} x {pixels[1]}")
     if isinstance(network, prism.Prism):
@@ -79,7 +95,7 @@ def speed_(
     networks, forced = {}, {}
     for spec in models:
         name, _, own = spec.partition("@")
-        networks[spec] = network = _create(name)
+        networks[spec] = network = create(name)
         if (own or steps) and isinstance(network, prism.Prism):
             forced[spec] = _means(own or steps, network)
         elif own:
@@ -102,9 +118,9 @@ def speed_(
 @app.command
 def slots(
     image: Positional[Path | None] = None,
-    model: str = "prism_nano",
+    model: str = "",
     checkpoint: Path | None = None,
-    size: int = 224,
+    size: int | None = None,
     seed: int = 0,
     out: Path = Path("runs/slots"),
 ) -> None:
@@ -112,19 +128,19 @@ def slots(
 
     Args:
         image: a picture; a generated scene by default
-        model: a PRISM variant
+        model: a PRISM variant; by default what the checkpoint says, or prism_nano
         checkpoint: its weights (safetensors); untrained without
-        size: side of the picture in pixels
+        size: side of the picture in pixels; by default what the checkpoint was trained at, or 224
         seed: of the scene and of untrained weights
         out: folder for slots.png and slots.csv
     """
     torch.manual_seed(seed)
-    network = _create(model)
+    model = model or (read_about(checkpoint) if checkpoint else {}).get("model", "prism_nano")
+    found = find_checkpoint(model, checkpoint) if checkpoint else Checkpoint(model)
+    network = open_model(found)
     if not isinstance(network, prism.Prism):
         raise ValueError(f"{model} has no slots: name a PRISM variant")
-    if checkpoint:
-        load_weights(network, checkpoint)
-    rows = slot_study.draw(network, slot_study.picture(image, size, seed), out)
+    rows = slot_study.draw(network, slot_study.picture(image, size or found.size or 224, seed), out)
     table.show(rows, f"{model}{'' if checkpoint else ', untrained'}: steps and slots")
     print(f"wrote {out / 'slots.png'} and {out / 'slots.csv'}")
 
@@ -132,38 +148,44 @@ def slots(
 @app.command
 def occlusion(
     models: Positional[list[str]],
-    data: Path,
+    data: str,
+    split: str = "",
     out: Path = Path("runs/occlusion"),
     pretrained: bool = False,
-    size: int = 224,
+    size: int | None = None,
     full: bool = False,
     fills: str = "mean",
     seeds: str = "0",
     batch: int = 64,
     workers: int = 2,
     limit: int | None = None,
-    device: str = "cpu",
+    device: str = "auto",
 ) -> None:
     """How well do models stand occlusion? Several side by side, every one on the same pixels.
 
+    `accelerate launch -m prism.cli occlusion ...` shares the pictures among processes; the result is the same.
+
     Args:
-        models: PRISM variants and timm models; NAME=FILE loads weights, NAME=FILE,FILE several training runs
-        data: a folder of folders of pictures, one a class
+        models: NAME of a PRISM variant or timm model, NAME=FILE,... with weights of training runs, or FILE.safetensors
+        data: a folder of folders of pictures, one a class; or scenes, the generated ones
+        split: subfolder of the data to use, such as val; of scenes train, val or clean, which is their default
         out: folder for the CSV, tables, curves and report.html; a run that was interrupted goes on there
         pretrained: use timm's published weights
-        size: side of the images
+        size: side of the images; by default what the first checkpoint was trained at, or 224
         full: whole curves instead of the paper's settings
         fills: what stands in hidden pixels, comma-separated: mean, black, grey, noise, blur, texture, or all
         seeds: mask seeds, comma-separated
         batch: images at a time
         workers: processes that read pictures
-        limit: measure only so many pictures, spread over the data
-        device: cpu, cuda, ...
+        limit: measure only so many pictures, spread over the data; of scenes 1000 by default
+        device: auto, cpu, cuda, ...
     """
-    pictures = PictureFolder(data, size)
-    subjects = [s for spec in models for s in _subjects(spec, len(pictures.classes), pretrained)]
+    processes, device = _place(device)
+    checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec)]
+    splits, classes = _pictures(checkpoints, data, [split], size, limit)
+    subjects = _subjects(checkpoints, classes, pretrained)
     benchmark = OcclusionBenchmark(
-        pictures if limit is None else Spread(pictures, limit),
+        next(iter(splits.values())),
         CURVES if full else PAPER_SETTINGS,
         _fills(fills),
         [int(n) for n in _numbers(seeds)],
@@ -171,47 +193,271 @@ def occlusion(
         workers=workers,
         device=device,
         folder=out / "predictions",
+        processes=processes,
+    )
+    with Console(stderr=True, quiet=not benchmark.is_first).status("") as status:
+        rows = occlusion_study.run(benchmark, subjects, out, _command(), status.update)
+    if benchmark.is_first:
+        table.show(rows, f"top-1 accuracy, {benchmark.fills[0]} fill")
+        print(f"wrote {out / 'report.html'}")
+    processes.destroy_process_group()
+
+
+@app.command(name="eval")
+def eval_(
+    models: Positional[list[str]],
+    data: str,
+    split: str = "",
+    pretrained: bool = False,
+    size: int | None = None,
+    fixed_steps: Steps = "",
+    memory: str = "",
+    batch: int = 64,
+    workers: int = 2,
+    limit: int | None = None,
+    device: str = "auto",
+    out: Path | None = None,
+) -> None:
+    """Accuracy on whole pictures, one row a split; of PRISM also its steps and what they cost.
+
+    Args:
+        models: NAME=FILE,... with weights of training runs, FILE.safetensors, or NAME of a PRISM variant or timm model
+        data: a folder of folders of pictures, one a class; or scenes, the generated ones
+        split: subfolders of the data to use, comma-separated; of scenes train, val and clean, which is their default
+        pretrained: use timm's published weights
+        size: side of the images; by default what the first checkpoint was trained at, or 224
+        fixed_steps: let PRISM take exactly so many steps, in all stages or in each
+        memory: vq, continuous or off; by default as PRISM was trained
+        batch: images at a time
+        workers: processes that read pictures
+        limit: measure only so many pictures of a split, spread over it; of scenes 1000 by default
+        device: auto, cpu, cuda, ...
+        out: folder for accuracy.csv and accuracy.md
+    """
+    processes, device = _place(device)
+    checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec)]
+    splits, classes = _pictures(checkpoints, data, split.split(","), size, limit)
+    subjects = _subjects(checkpoints, classes, pretrained)
+    networks = [subject.model for subject in subjects if isinstance(subject.model, prism.Prism)]
+    if (fixed_steps or memory) and not networks:
+        raise ValueError(f"steps and memory are PRISM's, and {', '.join(models)} is none")
+    for network in networks:
+        if fixed_steps:
+            steps = _whole(fixed_steps)
+            network.fixed_steps = steps if len(steps) > 1 else steps[0]
+        if memory:
+            network.memory = memory  # pyright: ignore[reportAttributeAccessIssue]
+    with Console(stderr=True, quiet=not processes.is_main_process).status("") as status:
+        rows = accuracy.measure(subjects, splits, batch, workers, device, processes, status.update)
+    if processes.is_main_process:
+        table.show([{name: row[name] for name in accuracy.SHOWN} for row in rows], f"accuracy on {data}, per cent")
+        if out:
+            table.write(rows, out / "accuracy", f"`{_command()}`")
+            print(f"wrote {out / 'accuracy.csv'} and {out / 'accuracy.md'}")
+    processes.destroy_process_group()
+
+
+@app.command
+def predict(
+    images: Positional[list[Path]],
+    checkpoint: Path,
+    model: str = "",
+    size: int | None = None,
+    out: Path = Path("runs/predict"),
+) -> None:
+    """The five likeliest classes of pictures; of PRISM also its steps and slot maps.
+
+    Args:
+        images: pictures
+        checkpoint: weights (safetensors)
+        model: a PRISM variant or timm model; by default what the checkpoint says
+        size: side of the pictures in pixels; by default what the checkpoint was trained at, or 224
+        out: folder for predictions.json and slot maps
+    """
+    found = find_checkpoint(model, checkpoint)
+    rows = prediction.predict(open_model(found), images, found.classes or [], size or found.size or 224, out)
+    table.show(rows, f"{found.name}, {checkpoint}")
+    print(f"wrote {out / 'predictions.json'}")
+
+
+@app.command
+def segment(
+    images: Positional[list[Path]],
+    checkpoint: Path,
+    window: int | None = None,
+    stride: int | None = None,
+    flip: bool = False,
+    scales: str = "1",
+    out: Path = Path("runs/segment"),
+) -> None:
+    """What is where in pictures? An overlay with a legend and an index mask of each.
+
+    Args:
+        images: pictures, of any size
+        checkpoint: weights of a segmenter (safetensors)
+        window: look through squares of this side instead of at whole pictures
+        stride: pixels from one window to the next; by default the window's side
+        flip: look at the mirrored picture too
+        scales: look at pictures of these relative sizes, comma-separated
+        out: folder for NAME-overlay.png and NAME-mask.png
+    """
+    [(subject, inference)] = _segmenters([checkpoint], window, stride, flip, scales)
+    rows = segmentation_study.segment(subject, inference.network.classes, images, out)
+    table.show(rows, f"{subject.name}, {checkpoint}")
+    print(f"wrote {2 * len(rows)} pictures into {out}")
+
+
+@app.command(name="occlusion-segmentation")
+def occlusion_segmentation(
+    files: Positional[list[Path]],
+    data: str,
+    split: str = "val",
+    out: Path = Path("runs/occlusion-segmentation"),
+    full: bool = False,
+    fills: str = "mean",
+    seeds: str = "0",
+    window: int | None = None,
+    stride: int | None = None,
+    flip: bool = False,
+    scales: str = "1",
+    batch: int = 8,
+    workers: int = 2,
+    limit: int | None = None,
+    device: str = "auto",
+) -> None:
+    """How well do segmenters stand occlusion? mIoU clean and with 30 % of patches hidden, on the same pixels.
+
+    Args:
+        files: weights of segmenters (safetensors); those of one model are its training runs
+        data: a folder in the layout of ADE20K, of VOC, or of images/SPLIT beside masks/SPLIT; or scenes
+        split: which pictures of it
+        out: folder for CSVs, tables, curves, examples and report.html
+        full: the whole curve, 10 to 70 % hidden
+        fills: what stands in hidden pixels, comma-separated: mean, black, grey, noise, blur, texture, or all
+        seeds: mask seeds, comma-separated
+        window: look through squares of this side instead of at whole pictures
+        stride: pixels from one window to the next; by default the window's side
+        flip: look at mirrored pictures too
+        scales: look at pictures of these relative sizes, comma-separated
+        batch: pictures at a time, of those that have one size
+        workers: processes that read pictures
+        limit: measure only so many pictures, spread over the data
+        device: auto, cpu, cuda, ...
+    """
+    _, device = _place(device)
+    subjects, inferences = zip(*_segmenters(files, window, stride, flip, scales), strict=True)
+    classes = inferences[0].network.classes
+    size = int(read_about(files[0]).get("size", 64))
+    samples = open_segmentation(data, split, size, classes=len(classes))
+    for file, inference in zip(files, inferences, strict=True):
+        if (known := inference.network.classes) != samples.classes:
+            raise ValueError(f"{file} knows {len(known)} classes, which are not the {len(samples.classes)} of {data}")
+    benchmark = segmentation_benchmark.SegmentationBenchmark(
+        LabelledImages(samples if limit is None else limited(samples, limit)),
+        samples.classes,
+        segmentation_benchmark.CURVE if full else segmentation_benchmark.PAPER_SETTINGS,
+        _fills(fills),
+        [int(n) for n in _numbers(seeds)],
+        batch=batch,
+        workers=workers,
+        device=device,
     )
     with Console(stderr=True).status("") as status:
-        rows = occlusion_study.run(benchmark, subjects, out, _command(), status.update)
-    table.show(rows, f"top-1 accuracy, {benchmark.fills[0]} fill")
+        rows = segmentation_benchmark.write(benchmark, subjects, out, _command(), status.update)
+    table.show(rows, f"mIoU on {data}, per cent, {benchmark.fills[0]} fill")
     print(f"wrote {out / 'report.html'}")
+
+
+@app.command
+def train(recipe: Recipe) -> None:
+    """Train a recipe, or go on with a run that was interrupted."""
+    if recipe.dry_run:
+        print(rehearse(recipe))
+        return
+    run(recipe)
+    if PartialState().is_main_process:
+        print(f"wrote {recipe.out / 'best.safetensors'} and {recipe.out / 'report.html'}")
+
+
+@app.command
+def recipes() -> None:
+    """List the recipes that `prism train` knows."""
+    rows = [
+        {"recipe": name, "what": first_line(name), "model": made.model, "epochs": made.epochs, "batch": made.batch}
+        for name, made in ((name, make()) for name, make in RECIPES.items())
+    ]
+    table.show(rows, "prism train RECIPE; prism train RECIPE --help lists what can be changed")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; what a user got wrong is one sentence, not a traceback."""
     try:
-        app.cli(prog="prism", args=arguments)
+        app.cli(prog="prism", args=arguments, config=(OmitArgPrefixes, OmitSubcommandPrefixes))
     except (ValueError, OSError) as error:
-        sys.exit(f"prism: {error}")
+        sentence = str(error)
+        if "Original Traceback" in sentence:  # a worker's: its last line is the error's name and what it says
+            sentence = sentence.strip().splitlines()[-1].partition(": ")[2]
+        sys.exit(f"prism: {sentence}")
     except KeyboardInterrupt:
         sys.exit("prism: interrupted")
 
 
-def _create(name: str, **kwargs: Any) -> nn.Module:
-    if not timm.is_model(name):
-        raise ValueError(f"no model is called {name!r}; PRISM's are {', '.join(timm.list_models('prism_*'))}")
+def _place(device: str) -> tuple[PartialState, str]:
+    """This process among those that a launcher started, and the device it works on."""
+    processes = PartialState(cpu=device == "cpu" or not torch.accelerator.is_available())
+    device = str(processes.device) if device == "auto" else device
     try:
-        return timm.create_model(name, **kwargs).eval()
-    except (RuntimeError, OSError) as error:
-        if not kwargs.get("pretrained"):
-            raise
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"the published weights of {name} cannot be had: {reason}") from None
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
+    return processes, device
 
 
-def _subjects(spec: str, classes: int, pretrained: bool) -> list[Subject]:
-    """A model and its training runs, from NAME or NAME=FILE,FILE."""
-    name, _, files = spec.partition("=")
+def _pictures(
+    checkpoints: list[Checkpoint], data: str, splits: list[str], size: int | None, limit: int | None
+) -> tuple[dict[str, Pictures], list[str]]:
+    """Pictures by split, and their classes: those that a file of weights names, or the train split, or the first."""
+    size = size or next((c.size for c in checkpoints if c.size), 224)
+    if data == "scenes":
+        length = 1000 if limit is None else limit
+        names = [split or "clean" for split in splits]
+        return {name: Scenes(name, length, size, transform=unit_pixels) for name in names}, list(SHAPES)
+    classes = next((c.classes for c in checkpoints if c.classes), None)
+    found: dict[str, Pictures] = {}
+    for split in splits:
+        pictures = open_split(Path(data), split, size, classes)
+        classes, found[split] = pictures.classes, pictures if limit is None else limited(pictures, limit)
+    return found, classes or []
+
+
+def _subjects(checkpoints: list[Checkpoint], classes: list[str], pretrained: bool) -> list[Subject]:
+    torch.manual_seed(0)  # untrained weights are the same in every process, and in a run that goes on
     subjects = []
-    for file in files.split(",") if files else [""]:
-        network = _create(name, pretrained=pretrained) if pretrained else _create(name, num_classes=classes)
-        if file:
-            load_weights(network, Path(file))
+    for checkpoint in checkpoints:
+        network = open_model(checkpoint, len(classes), pretrained)
+        known = checkpoint.classes or [""] * int(network.num_classes)  # pyright: ignore[reportArgumentType]
+        if len(known) != len(classes) or (checkpoint.classes and known != classes):
+            source = checkpoint.file or checkpoint.name
+            raise ValueError(f"{source} knows {len(known)} classes, which are not the {len(classes)} of the data")
         cfg = resolve_data_config(model=network)
-        run = Path(file).stem if file else "pretrained" if pretrained else "untrained"
-        subjects.append(Subject(name, run, network, cfg["mean"], cfg["std"]))
+        file, kind = checkpoint.file, "pretrained" if pretrained else "untrained"
+        run = str(file.with_suffix("")) if file else kind
+        subjects.append(Subject(checkpoint.name, run, network, cfg["mean"], cfg["std"]))
     return subjects
+
+
+def _segmenters(
+    files: list[Path], window: int | None, stride: int | None, flip: bool, scales: str
+) -> list[tuple[Subject, Inference]]:
+    if not files:
+        raise ValueError("name at least one file of weights")
+    found = []
+    for file in files:
+        inference = load_segmenter(file, window=window, stride=stride, flip=flip, scales=_numbers(scales))
+        network = inference.network
+        subject = Subject(network.backbone.name, str(file.with_suffix("")), inference, network.mean, network.std)
+        found.append((subject, inference))
+    return found
 
 
 def _fills(text: str) -> list[Fill]:

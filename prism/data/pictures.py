@@ -1,6 +1,7 @@
 """Pictures from files, whatever their kind, as RGB; and the view of them that a model is judged by."""
 
 import struct
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +14,32 @@ from torchvision.transforms import v2
 UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
 
 
+class Unreadable(ValueError):
+    """A picture that cannot be read: training skips it, evaluation stops."""
+
+
 def read_picture(path: str | Path) -> Image.Image:
     """The picture as RGB of 8 bits, upright. Grey, palette, CMYK, alpha (on white) and 16-bit files are converted."""
     try:
-        with Image.open(path) as image:
-            return _as_rgb(ImageOps.exif_transpose(image))
+        return _opened(path, str(path))
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no picture {path}") from None
+
+
+def decode_picture(data: bytes, name: str) -> Image.Image:
+    """The same for a picture that is in memory already."""
+    return _opened(BytesIO(data), name)
+
+
+def _opened(source: str | Path | BytesIO, name: str) -> Image.Image:
+    try:
+        with Image.open(source) as image:
+            return _as_rgb(ImageOps.exif_transpose(image))
+    except FileNotFoundError:
+        raise
     except UNREADABLE as error:
-        raise ValueError(f"{path} cannot be read as a picture: {str(error) or type(error).__name__}") from None
+        reason = str(error) if isinstance(source, str | Path) and str(error) else type(error).__name__
+        raise Unreadable(f"{name} cannot be read as a picture: {reason}") from None
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
@@ -42,41 +60,51 @@ def evaluation_view(size: int, crop: float = 0.875) -> v2.Compose:
         [
             v2.Resize(round(size / crop), interpolation=v2.InterpolationMode.BICUBIC, antialias=True),
             v2.CenterCrop(size),
-            v2.PILToTensor(),
-            v2.Lambda(lambda pixels: pixels / 255),
+            unit_pixels,
         ]
     )
 
 
-class PictureFolder(Dataset[tuple[Tensor, int]]):
-    """A folder of folders, one a class: ImageNet's layout. An unreadable picture is an error that names it."""
+def unit_pixels(picture: Image.Image) -> Tensor:
+    """(3, H, W) in [0, 1]."""
+    return v2.functional.pil_to_tensor(picture) / 255
 
-    def __init__(self, root: Path, size: int, crop: float = 0.875):
+
+class PictureFolder(Dataset[tuple[Tensor, int]]):
+    """A folder of folders, one a class: ImageNet's layout. An unreadable picture is an error that names it.
+
+    `classes` numbers the labels, by default in the order of the folders: a split may lack a class.
+    """
+
+    def __init__(self, root: Path, size: int, crop: float = 0.875, classes: list[str] | None = None):
         if not root.is_dir():
             raise FileNotFoundError(f"there is no folder {root}")
-        self.files = ImageFolder(str(root), loader=read_picture)
-        self.classes = self.files.classes
+        self.files = ImageFolder(str(root), loader=read_picture, allow_empty=True)
+        if not len(self.files):
+            raise FileNotFoundError(f"there is no picture in the folders of {root}")
+        self.classes = classes or self.files.classes
+        if strange := next((name for name in self.files.classes if name not in self.classes), None):
+            raise ValueError(f"{root} has a class {strange!r} that is not among {', '.join(self.classes)[:100]}")
+        self.labels = [self.classes.index(name) for name in self.files.classes]
         self.view = evaluation_view(size, crop)
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        picture, label = self.files[index]
-        return self.view(picture), label
+        picture, folder = self.files[index]
+        return self.view(picture), self.labels[folder]
+
+    def name(self, index: int) -> str:
+        return self.files.samples[index][0]
 
 
-class Spread(Dataset[tuple[Tensor, int]]):
-    """At most `limit` pictures of a data set, evenly spread over it: a quick look that still sees every class."""
-
-    def __init__(self, pictures: PictureFolder, limit: int):
-        if limit < 1:
-            raise ValueError(f"limit must be at least 1, got {limit}")
-        self.pictures = pictures
-        self.length = min(limit, len(pictures))
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.pictures[index * len(self.pictures) // self.length]
+def open_split(root: Path, split: str, size: int, classes: list[str] | None = None) -> PictureFolder:
+    """Pictures of root/split, or of root itself. Unless `classes` are given, root/train says which there are."""
+    inner = [] if split else [d for names in ("val/*/", "val_*/*/", "train/*/") for d in root.glob(names)]
+    if inner:
+        raise ValueError(f"{root} holds splits, not classes: add --split {inner[0].parent.name}")
+    train = root / "train"
+    if split and classes is None and train.is_dir():
+        classes = sorted(folder.name for folder in train.iterdir() if folder.is_dir())
+    return PictureFolder(root / split, size, classes=classes)

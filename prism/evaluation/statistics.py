@@ -26,6 +26,11 @@ def paired_p_value(a_correct: np.ndarray, b_correct: np.ndarray) -> float:
     return min(1.0, 2 * sum(map(math.exp, logs)))
 
 
+def balanced_mean(values: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over classes of the mean of a class: the mix of classes, which differs between splits, has no say."""
+    return float(np.mean([values[labels == label].mean() for label in np.unique(labels)]))
+
+
 def calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
     """Expected calibration error: the gap of confidence and accuracy, averaged over bins of equal width."""
     edges = np.clip((confidence * bins).astype(int), 0, bins - 1)

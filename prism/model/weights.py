@@ -5,19 +5,42 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a safetensors file, or a torch file that holds tensors and nothing else, into the model."""
+def load_weights(model: nn.Module, path: Path, but_head: bool = False) -> None:
+    """Load a safetensors file, or a torch file that holds tensors and nothing else, into the model.
+
+    With `but_head`, a classifier of another number of classes is left as the model has it.
+    """
     weights = read_weights(path)
+    if spoilt := next((name for name, value in weights.items() if value.isnan().any()), None):
+        raise ValueError(f"{path} holds a weight that is not a number, in {spoilt!r}")
+    if but_head:
+        head = str(getattr(model, "default_cfg", {}).get("classifier", "head"))
+        for name, own in model.state_dict().items():
+            if name.startswith(head) and name in weights and weights[name].shape != own.shape:
+                weights[name] = own
     try:
         model.load_state_dict(weights)
     except (ValueError, RuntimeError) as error:
         sentence = " ".join(str(error).split())  # torch lists mismatches over many lines
         raise ValueError(f"{path} does not fit: {sentence[:300]}") from None
+
+
+def read_about(path: Path) -> dict[str, str]:
+    """What a safetensors file says of its weights, such as the model's name; a file of another kind says nothing."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    if path.suffix != ".safetensors":
+        return {}
+    try:
+        with safe_open(path, "pt") as file:
+            return file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from None
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -1,21 +1,24 @@
 """How well does a model stand occlusion? The protocol, for any models and any data set.
 
 Every model sees the same pixels. A setting is measured once for each mask seed, and its predictions are kept, so that
-an interrupted run goes on where it stopped.
+an interrupted run goes on where it stopped. Processes of a launcher share the batches.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from prism.evaluation.statistics import bootstrap_interval, calibration_error
+from prism.evaluation.statistics import balanced_mean, bootstrap_interval, calibration_error
 from prism.model.backbone import Prism
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import block_mask, mask_generator, only_one_mask, patch_mask
@@ -112,6 +115,7 @@ class Predictions(NamedTuple):
     rank: np.ndarray  # (n,), how many classes it found likelier than the right one; 0 is a hit
     confidence: np.ndarray  # (n,), probability of its first choice
     steps: np.ndarray  # (n, stages), PRISM's steps; no columns for another model
+    label: np.ndarray  # (n,), the right class
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,9 @@ class OcclusionBenchmark:
 
     `folder` keeps the predictions of every setting that is done; a second call with the same subjects and pictures
     reads them instead of measuring again.
+
+    With `processes`, each of them calls `run`, measures its part of the batches, and is given all rows; only the first
+    one reads and writes the folder.
     """
 
     pictures: Pictures
@@ -131,6 +138,7 @@ class OcclusionBenchmark:
     workers: int = 0
     device: str = "cpu"
     folder: Path | None = None
+    processes: PartialState | None = None
 
     def run(
         self, subjects: Sequence[Subject], progress: Callable[[str], None] = lambda _: None
@@ -141,10 +149,10 @@ class OcclusionBenchmark:
         labels = {(subject.name, subject.run) for subject in subjects}
         if len(labels) < len(subjects):
             raise ValueError(f"two subjects share a name and a run: {sorted(labels)}")
-        found = {}
+        about, found = self._about(subjects) if self.folder else {}, {}
         for setting, filling, seed in self._jobs():
             progress(f"{setting.name}, {filling} fill, mask seed {seed}")
-            for (name, run), predictions in self._predictions(subjects, setting, filling, seed).items():
+            for (name, run), predictions in self._predictions(subjects, setting, filling, seed, about).items():
                 found[name, run, setting.name, filling, seed] = predictions
         return [_row(key, predictions) for key, predictions in found.items()], found
 
@@ -157,34 +165,70 @@ class OcclusionBenchmark:
                     for seed in self.seeds:
                         yield setting, filling, seed
 
+    def _about(self, subjects: Sequence[Subject]) -> dict[str, Any]:
+        """What kept predictions must be of. Three pictures stand for all: another size or split changes them."""
+        shown = [self.pictures[index] for index in (0, len(self.pictures) // 2, len(self.pictures) - 1)]
+        return {
+            "pictures": [len(self.pictures), _digest(image for image, _ in shown), [label for _, label in shown]],
+            "mean": list(self.mean),
+            "subjects": [[s.name, s.run, _fingerprint(s.model), list(s.mean), list(s.std)] for s in subjects],
+        }
+
     def _predictions(
-        self, subjects: Sequence[Subject], setting: Setting, filling: Fill, seed: int
+        self, subjects: Sequence[Subject], setting: Setting, filling: Fill, seed: int, about: dict[str, Any]
     ) -> Mapping[tuple[str, str], Predictions]:
-        path = self.folder / f"{setting.name}-{filling}-{seed}.npz" if self.folder else None
-        about = {"images": len(self.pictures), "subjects": [[s.name, s.run, _fingerprint(s.model)] for s in subjects]}
-        if path and (kept := _read(path, about)):
-            return kept
+        path = self.folder / f"{setting.name}-{filling}-{seed}.npz" if self.folder and self.is_first else None
+        kept = [_read(path, about) if path else None]
+        if self.processes:  # the first decides for all: the others may have no such folder
+            broadcast_object_list(kept)
+        if kept[0]:
+            return kept[0]
         view = Occluded(self.pictures, setting, filling, seed, self.mean)
-        found = predict(subjects, view, self.batch, self.workers, self.device)
+        found = predict(subjects, view, self.batch, self.workers, self.device, self.processes)
         if path:
             _write(path, about, found)
         return found
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes what was found."""
+        return self.processes is None or self.processes.is_main_process
 
-@torch.inference_mode()
+
 def predict(
-    subjects: Sequence[Subject], view: Dataset[tuple[Tensor, int]], batch: int, workers: int, device: str
+    subjects: Sequence[Subject],
+    view: Occluded,
+    batch: int,
+    workers: int,
+    device: str,
+    processes: PartialState | None = None,
 ) -> dict[tuple[str, str], Predictions]:
-    """One pass over the data, every model on the same batches."""
+    """One pass over the data, every model on the same batches.
+
+    Processes share the batches, not the images: what a batch holds, and so the last bit of an answer, is the same for
+    any number of them.
+    """
+    if batch < 1:
+        raise ValueError(f"batch must be at least 1, got {batch}")
+    rank, world = (processes.process_index, processes.num_processes) if processes else (0, 1)
+    indices = list(range(len(view)))
+    batches = [indices[first : first + batch] for first in range(0, len(view), batch)]
+    own = batches[len(batches) * rank // world : len(batches) * (rank + 1) // world]
     parts: dict[tuple[str, str], list[Predictions]] = {(s.name, s.run): [] for s in subjects}
     for subject in subjects:
-        subject.model.eval().to(device)
-    for images, labels in DataLoader(view, batch, num_workers=workers):
-        images, labels = images.to(device), labels.to(device)
-        for subject in subjects:
-            mean, std = (torch.tensor(v, device=device).view(-1, 1, 1) for v in (subject.mean, subject.std))
-            parts[subject.name, subject.run].append(_judge(subject, (images - mean) / std, labels))
-    return {key: Predictions(*(np.concatenate(column) for column in zip(*p, strict=True))) for key, p in parts.items()}
+        subject.model.eval().to(device)  # not in inference mode: weights moved there could never be trained again
+    with torch.inference_mode():
+        for images, labels in DataLoader(view, batch_sampler=own, num_workers=workers):
+            images, labels = images.to(device), labels.to(device)
+            for subject in subjects:
+                mean, std = (torch.tensor(v, device=device).view(-1, 1, 1) for v in (subject.mean, subject.std))
+                parts[subject.name, subject.run].append(_judge(subject, (images - mean) / std, labels))
+    everyones = gather_object([parts]) if processes else [parts]
+    return {key: _joined(predictions for theirs in everyones for predictions in theirs[key]) for key in parts}
+
+
+def _joined(parts: Iterable[Predictions]) -> Predictions:
+    return Predictions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _judge(subject: Subject, images: Tensor, labels: Tensor) -> Predictions:
@@ -193,31 +237,42 @@ def _judge(subject: Subject, images: Tensor, labels: Tensor) -> Predictions:
         logits, trace = subject.model.forward_traced(images, slot_maps=False)
         steps = torch.stack([stage.steps for stage in trace.stages], dim=1)
     else:
-        logits = subject.model(images)
+        try:
+            logits = subject.model(images)
+        except AssertionError as error:  # how timm refuses a size
+            raise ValueError(f"{subject.name} does not take these images: {error}") from None
     if not logits.isfinite().all():
         raise ValueError(f"{subject.name} gave a logit that is not finite")
     if int(labels.max()) >= logits.shape[1]:
         raise ValueError(f"{subject.name} knows {logits.shape[1]} classes, the data has a label {int(labels.max())}")
     own = logits.gather(1, labels[:, None])
     rank = (logits > own).sum(1)
-    return Predictions(*(v.cpu().numpy() for v in (rank, logits.float().softmax(1).amax(1), steps)))
+    return Predictions(*(v.cpu().numpy() for v in (rank, logits.float().softmax(1).amax(1), steps, labels)))
 
 
 def _row(key: tuple[str, str, str, str, int], predictions: Predictions) -> dict[str, Any]:
     name, run, setting, filling, seed = key
-    hit = predictions.rank == 0
-    low, high = bootstrap_interval(100.0 * hit)
-    row = {
+    return {
         "model": name,
         "run": run,
         "setting": setting,
         "fill": filling if setting != CLEAN.name else "",
         "mask seed": seed if setting != CLEAN.name else "",
+        **scores(predictions),
+    }
+
+
+def scores(predictions: Predictions) -> dict[str, Any]:
+    """In per cent, but for the mean steps."""
+    hit = predictions.rank == 0
+    low, high = bootstrap_interval(100.0 * hit)
+    row = {
         "images": len(hit),
         "top-1": 100 * float(hit.mean()),
         "low": low,
         "high": high,
         "top-5": 100 * float((predictions.rank < 5).mean()),
+        "balanced": 100 * balanced_mean(hit, predictions.label),
         "calibration error": 100 * calibration_error(predictions.confidence, hit),
     }
     means = predictions.steps.mean(0).tolist()
@@ -226,10 +281,15 @@ def _row(key: tuple[str, str, str, str, int], predictions: Predictions) -> dict[
 
 def _fingerprint(model: nn.Module) -> str:
     """Changes when a weight does: a kept prediction must be of this very model."""
-    total = torch.stack([value.double().sum() for value in model.state_dict().values()])
-    weights = torch.arange(1, len(total) + 1, dtype=torch.float64, device=total.device)
     switches = (model.fixed_steps, model.max_steps, model.memory) if isinstance(model, Prism) else ()
-    return f"{type(model).__name__} {float(total @ weights)!r} {switches}"
+    return f"{type(model).__name__} {_digest(model.state_dict().values())} {switches}"
+
+
+def _digest(values: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _read(path: Path, about: dict[str, Any]) -> dict[tuple[str, str], Predictions] | None:
@@ -240,7 +300,7 @@ def _read(path: Path, about: dict[str, Any]) -> dict[tuple[str, str], Prediction
                 return None
             return {
                 (name, run): Predictions(*(kept[f"{index}.{field}"] for field in Predictions._fields))
-                for index, (name, run, _) in enumerate(about["subjects"])
+                for index, (name, run, *_) in enumerate(about["subjects"])
             }
     except (OSError, ValueError, KeyError, EOFError):
         return None

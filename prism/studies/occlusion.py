@@ -4,13 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from prism.evaluation import table
-from prism.evaluation.complexity import macs_by_module, parameters, step_cost
-from prism.model.backbone import Prism
+from prism.evaluation.complexity import parameters
 from prism.occlusion import report
 from prism.occlusion.benchmark import OcclusionBenchmark, Subject
+from prism.studies.accuracy import STEPS, add_costs
 
 NOTE = (
     "Top-1 accuracy in per cent; with several runs or mask seeds, mean ± deviation over them. Rows marked as the "
@@ -21,12 +19,14 @@ NOTE = (
 def run(
     benchmark: OcclusionBenchmark, subjects: Sequence[Subject], out: Path, command: str, progress: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Write occlusion.csv, tables, curves.png, examples.png and report.html into `out`; return the paper's table."""
+    """Write occlusion.csv, tables, curves.png, examples.png and report.html into `out`; return the paper's table.
+
+    All processes but the first have no more to do than to measure, and return nothing.
+    """
     rows, predictions = benchmark.run(subjects, progress)
-    size = benchmark.pictures[0][0].shape[-1]
-    costs = {(s.name, s.run): _cost(s.model, size) for s in subjects}
-    for row in rows:
-        row["GMAC"] = costs[row["model"], row["run"]](row) / 1e9
+    if not benchmark.is_first:
+        return []
+    add_costs(rows, subjects, benchmark.pictures)
     table.write(rows, out / "occlusion", f"`{command}`")
     headline = benchmark.fills[0]
     main = report.paper_table(rows, headline)
@@ -55,7 +55,7 @@ def run(
         table.write(significance, out / "significance", f"McNemar's exact test on the same pixels.\n\n`{command}`")
         sections.append(("Differences", "In points; p by McNemar's exact test on the same pixels.", significance))
     steps = [
-        {key: row[key] for key in ("model", "run", "setting", "steps 1", "steps 2", "steps 3", "steps 4", "GMAC")}
+        {key: row[key] for key in ("model", "run", "setting", *STEPS, "GMAC")}
         for row in rows
         if row["steps 1"] is not None and row["fill"] in ("", headline) and row["mask seed"] in ("", benchmark.seeds[0])
     ]
@@ -67,12 +67,3 @@ def run(
     sections.append(("All rows", f"Made by: {command}", rows))
     (out / "report.html").write_text(report.page("Occlusion benchmark", sections))
     return main
-
-
-def _cost(model: nn.Module, size: int) -> Callable[[dict[str, Any]], float]:
-    """MACs of a mean image of a row: PRISM's follow the steps it really took."""
-    if isinstance(model, Prism):
-        cost = step_cost(model, (size, size))
-        return lambda row: cost.macs([row[f"steps {stage}"] for stage in range(1, 5)])
-    macs = macs_by_module(model, (size, size))[""]
-    return lambda _: macs

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
-from torch import Tensor
+from timm.data import resolve_data_config
+from torch import Tensor, nn
 
 from prism.data.pictures import read_picture
 from prism.data.scenes import render_scene
@@ -26,17 +27,17 @@ def picture(path: Path | None, size: int, seed: int) -> np.ndarray:
 
 def draw(model: Prism, pixels: np.ndarray, out: Path) -> list[dict[str, Any]]:
     """Write slots.csv and slots.png into `out`; return the rows of the former."""
-    image = _normalised(pixels, model)
     with torch.inference_mode():
-        trace = model.eval().forward_traced(image).trace
+        trace = model.eval().forward_traced(normalised(pixels, model)).trace
     rows = [_row(index, stage) for index, stage in enumerate(trace.stages, start=1)]
     table.write(rows, out / "slots", "Steps taken in each stage, weights of their states, and slots in use.")
-    _figure(pixels, trace.stages).savefig(out / "slots.png", dpi=110)
+    figure(pixels, trace.stages).savefig(out / "slots.png", dpi=110)
     return rows
 
 
-def _normalised(pixels: np.ndarray, model: Prism) -> Tensor:
-    cfg: dict[str, Any] = model.pretrained_cfg  # pyright: ignore[reportAssignmentType]
+def normalised(pixels: np.ndarray, model: nn.Module) -> Tensor:
+    """(1, 3, H, W), as the model was trained to see it."""
+    cfg = resolve_data_config(model=model)
     unit = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None] / 255
     return (unit - torch.tensor(cfg["mean"]).view(3, 1, 1)) / torch.tensor(cfg["std"]).view(3, 1, 1)
 
@@ -56,11 +57,11 @@ def _row(stage: int, trace: StageTrace) -> dict[str, Any]:
     }
 
 
-def _figure(pixels: np.ndarray, stages: list[StageTrace]) -> Figure:
+def figure(pixels: np.ndarray, stages: list[StageTrace]) -> Figure:
     """A row a stage; the picture, then a map a step: colour is the winning slot, brightness the picture's."""
     columns = 1 + max(int(stage.steps[0]) for stage in stages)
-    figure = Figure(figsize=(2.2 * columns, 2.4 * len(stages)), layout="constrained")
-    axes = figure.subplots(len(stages), columns, squeeze=False)
+    sheet = Figure(figsize=(2.2 * columns, 2.4 * len(stages)), layout="constrained")
+    axes = sheet.subplots(len(stages), columns, squeeze=False)
     palette = np.asarray(matplotlib.colormaps["tab20"].colors)  # pyright: ignore[reportAttributeAccessIssue]
     grey = pixels.mean(-1, keepdims=True) / 255
     for row, (stage, line) in enumerate(zip(stages, axes, strict=True), start=1):
@@ -75,4 +76,4 @@ def _figure(pixels: np.ndarray, stages: list[StageTrace]) -> Figure:
             large = np.asarray(colours.resize(pixels.shape[1::-1], Image.Resampling.NEAREST)) / 255
             line[1 + step].imshow(large * (0.35 + 0.65 * grey))
             line[1 + step].set_title(f"step {step + 1}, weight {stage.weights[0, step]:.2f}")
-    return figure
+    return sheet

@@ -3,7 +3,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from prism.evaluation.statistics import bootstrap_interval, calibration_error, paired_p_value
+from prism.evaluation.statistics import balanced_mean, bootstrap_interval, calibration_error, paired_p_value
 
 
 def test_bootstrap_covers_the_mean_as_often_as_it_says():
@@ -25,6 +25,12 @@ def test_mcnemar_by_hand():
     assert paired_p_value(a, b) == pytest.approx(2 * sum(comb(11, i) for i in range(3)) / 2**11)
     assert paired_p_value(a, b) == paired_p_value(b, a)
     assert paired_p_value(a, a) == 1
+
+
+def test_balanced_mean_does_not_see_the_mix_of_classes():
+    hit, labels = np.array([True, True, False, True]), np.array([4, 4, 7, 7])
+    assert balanced_mean(hit, labels) == 0.75
+    assert balanced_mean(np.append(hit, [True] * 9), np.append(labels, [4] * 9)) == 0.75
 
 
 def test_calibration_by_hand():

@@ -93,12 +93,28 @@ def test_an_interrupted_run_goes_on(tmp_path):
         kept.run(subjects, stop_at_block)
     pictures.reads = 0
     assert kept.run(subjects)[0] == expected
-    assert pictures.reads == 3 * 24  # BlockMask112 and the two OnlyOne
+    assert pictures.reads == 3 + 3 * 24  # three to know the data by; BlockMask112 and the two OnlyOne
     (tmp_path / "clean-mean-0.npz").write_bytes(b"cut short")
     assert kept.run(subjects)[0] == expected
     with torch.no_grad():
         subjects[0].model.gain.mul_(-1)  # another model: what was kept does not count
     assert kept.run(subjects)[0][0]["top-1"] == 0
+    for other in (
+        OcclusionBenchmark(Colours(size=64), folder=tmp_path),
+        OcclusionBenchmark(pictures, mean=(0, 0, 0), folder=tmp_path),
+    ):
+        with pytest.raises(Killed):  # nor does it for other pictures, or other pixels in the holes
+            other.run(subjects, stop_at_block)
+        before = pictures.reads
+        kept.run(subjects)
+        assert pictures.reads > before + 24
+
+
+def test_a_model_that_was_moved_can_still_be_trained():
+    model = Majority()
+    OcclusionBenchmark(Colours(3), [Setting("clean")], device="cpu:0").run([plain("m", model)])
+    model(torch.rand(2, 3, 8, 8)).sum().backward()
+    assert model.gain.grad is not None
 
 
 def test_curves_are_ordered_from_little_to_much_hidden():

@@ -1,0 +1,1 @@
+"""The backbones PRISM is compared with, behind one contract."""

@@ -1,0 +1,337 @@
+"""Pictures with objects: COCO's JSON, and generated scenes in the same form.
+
+An annotation is a dict as in COCO's JSON, its mask a compressed RLE. A target holds the n objects of a picture as
+torchvision's detectors want them: boxes (n, 4) as (left, top, right, bottom), labels (n,) from 1, masks (n, H, W).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import isfinite, log2
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from faster_coco_eval.core import mask as rle
+from PIL import Image
+from torch import Tensor
+
+from prism.data.pictures import Unreadable, read_picture, unit_pixels
+from prism.data.scenes import SHAPES, SceneObject, Scenes
+from prism.evaluation.detection import encode
+
+Annotation = dict[str, Any]
+Target = dict[str, Any]
+
+OCCLUDED = 0.3  # a scene's object of which more is hidden is flagged as occluded
+UNNAMEABLE = 0.75  # one of which more is hidden is a region to ignore: nobody could name it
+NAMED = 5  # how many broken annotations a summary names
+SCENES = {"train": 10_000, "val": 500, "clean": 500}  # how many of each split, unless told
+LAYOUTS = ("annotations/instances_{}2017.json", "instances_{}.json", "instances.json")  # COCO's, and small sets'
+FOLDERS = ("{}2017", "JPEGImages", "images", "{}")
+
+
+class CocoPictures:
+    """The pictures of a folder with their objects by a COCO JSON. Category ids may have gaps; labels are 1, 2, ...
+
+    Annotations that cannot be used are skipped, and `broken` names each and says why. A picture that is missing or is
+    not of the size that the JSON says raises Unreadable: training skips it, evaluation stops. Without `masks`
+    annotations may have boxes only. `limit` takes only so many pictures, evenly spread.
+    """
+
+    def __init__(self, file: Path, folder: Path, masks: bool = True, limit: int | None = None):
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit must be at least 1, got {limit}")
+        if not folder.is_dir():
+            raise FileNotFoundError(f"there is no folder {folder}")
+        found = _read(file)
+        self.file, self.folder, self.masks = file, folder, masks
+        self.broken: list[str] = []
+        names = {entry["id"]: str(entry.get("name", entry["id"])) for entry in found["categories"]}
+        self.categories = sorted(names)
+        self.classes = [names[id] for id in self.categories]
+        images = self._once(found["images"], "image")
+        kept: dict[int, list[Annotation]] = {image["id"]: [] for image in images}
+        sizes = {image["id"]: (image["height"], image["width"]) for image in images}
+        for annotation in self._once(found["annotations"], "annotation"):
+            try:
+                checked = _checked(annotation, sizes, names, masks)
+                kept[checked["image_id"]].append(checked)
+            except _Broken as error:
+                self.broken.append(f"annotation {annotation['id']}: {error}")
+        if limit is not None:
+            images = [images[number * len(images) // limit] for number in range(min(limit, len(images)))]
+        self._images = images
+        # A string a picture: worker processes copy every Python object that they touch, and COCO has a million.
+        self._annotations = [json.dumps(sorted(kept[image["id"]], key=lambda a: a["id"])) for image in images]
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, Target]:
+        image = self._images[index]
+        try:
+            picture = read_picture(self.folder / image["file_name"])
+        except FileNotFoundError as error:
+            raise Unreadable(str(error)) from None
+        size = (image["height"], image["width"])
+        if picture.size != size[::-1]:
+            raise Unreadable(f"{self.name(index)} is {picture.width} x {picture.height}, not as {self.file.name} says")
+        labels = {id: label for label, id in enumerate(self.categories, start=1)}
+        return picture, target_of(self.annotations(index), image["id"], size, labels, self.masks)
+
+    def name(self, index: int) -> str:
+        return str(self.folder / self._images[index]["file_name"])
+
+    def image(self, index: int) -> dict[str, Any]:
+        return self._images[index]
+
+    def annotations(self, index: int) -> list[Annotation]:
+        """By rising id, so that what is drawn for them does not depend on the order in the file."""
+        return json.loads(self._annotations[index])
+
+    def groups(self) -> list[int]:
+        """A number for each picture's shape, from tall to wide in steps of the root of 2: batches of one need little
+        padding."""
+        ratios = [image["width"] / image["height"] for image in self._images]
+        return [max(-2, min(2, round(2 * log2(ratio)))) for ratio in ratios]
+
+    def summary(self) -> str:
+        """What was skipped, in one sentence; empty if nothing was."""
+        if not self.broken:
+            return ""
+        more = ", ..." if len(self.broken) > NAMED else ""
+        entries = "entry is" if len(self.broken) == 1 else "entries are"
+        return f"{self.file.name}: {len(self.broken)} broken {entries} skipped: {'; '.join(self.broken[:NAMED])}{more}"
+
+    def _once(self, entries: Sequence[Any], kind: str) -> list[dict[str, Any]]:
+        """The entries with an id of their own; of several with one id the first."""
+        counts: Counter[int] = Counter()
+        kept = []
+        for place, entry in enumerate(entries):
+            if not isinstance(entry, dict) or not _is_id(entry.get("id")):
+                self.broken.append(f"{kind} number {place} of the list: it has no id")
+                continue
+            counts[entry["id"]] += 1
+            if counts[entry["id"]] > 1:
+                self.broken.append(f"{kind} {entry['id']}: its id is taken")
+            else:
+                kept.append(entry)
+        return kept
+
+
+class ScenePictures:
+    """Generated scenes with all their objects: whole ones (amodal), or what is seen of them.
+
+    An object of which over 30 % is hidden is flagged as occluded; one of which over 75 % is, is a region to ignore.
+    """
+
+    def __init__(self, split: str = "train", length: int = 10_000, size: int = 96, seed: int = 0, amodal: bool = True):
+        self.scenes, self.amodal = Scenes(split, length, size, seed), amodal
+        self.classes = list(SHAPES)
+        self.categories = list(range(1, len(SHAPES) + 1))
+
+    def __len__(self) -> int:
+        return len(self.scenes)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, Target]:
+        scene = self.scenes.scene(index)
+        annotations = self._annotations(index, scene.objects)
+        size = (self.scenes.size, self.scenes.size)
+        labels = {id: id for id in self.categories}
+        return Image.fromarray(scene.image), target_of(annotations, index, size, labels, masks=True)
+
+    def name(self, index: int) -> str:
+        return f"scene {index} of {self.scenes.split}"
+
+    def image(self, index: int) -> dict[str, Any]:
+        side = self.scenes.size
+        return {"id": index, "file_name": f"{self.scenes.split}-{index:08d}.png", "width": side, "height": side}
+
+    def annotations(self, index: int) -> list[Annotation]:
+        return self._annotations(index, self.scenes.scene(index).objects)
+
+    def _annotations(self, index: int, objects: Sequence[SceneObject]) -> list[Annotation]:
+        first = 100 * index + 1  # a scene has fewer objects than that
+        return [_annotation(item, first + place, index, self.amodal) for place, item in enumerate(objects)]
+
+
+def open_annotated(
+    data: str,
+    split: str,
+    size: int = 96,
+    limit: int | None = None,
+    length: int | None = None,
+    amodal: bool = True,
+    masks: bool = True,
+) -> CocoPictures | ScenePictures:
+    """`data` is "scenes" (of this `size` and `length`, whole objects or seen parts), or a folder with COCO JSON.
+
+    The folder is in COCO's layout, or it has instances_SPLIT.json or instances.json beside JPEGImages/ or images/.
+    """
+    if data == "scenes":
+        return ScenePictures(split, limit or length or SCENES.get(split, 1), size, amodal=amodal)
+    root = Path(data)
+    if not root.is_dir():
+        raise FileNotFoundError(f"there is no folder {data}")
+    files = [root / layout.format(split) for layout in LAYOUTS]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        raise FileNotFoundError(f"{data} has no split {split!r}: there is none of {', '.join(map(str, files))}")
+    folder = next((folder for name in FOLDERS if (folder := root / name.format(split)).is_dir()), root)
+    return CocoPictures(file, folder, masks, limit)
+
+
+def target_of(
+    annotations: Sequence[Annotation], image_id: int, size: tuple[int, int], labels: dict[int, int], masks: bool
+) -> Target:
+    """`occluded` is -1 where nobody said. Boxes are cut at the picture's edge."""
+    height, width = size
+    boxes = torch.tensor([a["bbox"] for a in annotations], dtype=torch.float32).reshape(-1, 4)
+    boxes[:, 2:] += boxes[:, :2]
+    target: Target = {
+        "image_id": image_id,
+        "ids": torch.tensor([a["id"] for a in annotations], dtype=torch.int64),
+        "boxes": boxes.clamp(min=0).minimum(torch.tensor([width, height, width, height])),
+        "labels": torch.tensor([labels[a["category_id"]] for a in annotations], dtype=torch.int64),
+        "area": torch.tensor([a["area"] for a in annotations], dtype=torch.float32),
+        "iscrowd": torch.tensor([bool(a["iscrowd"]) for a in annotations], dtype=torch.bool),
+        "occluded": torch.tensor([_flag(a.get("occluded")) for a in annotations], dtype=torch.int8),
+    }
+    if masks:
+        target["masks"] = decode([a["segmentation"] for a in annotations], size)
+    return target
+
+
+def decode(masks: Sequence[dict[str, Any]], size: tuple[int, int]) -> Tensor:
+    """Compressed RLEs as (n, H, W) of uint8."""
+    if not masks:
+        return torch.zeros(0, *size, dtype=torch.uint8)
+    return torch.from_numpy(np.ascontiguousarray(rle.decode([*masks]).transpose(2, 0, 1)))
+
+
+def training_view(flip: bool = True) -> Callable[[Image.Image, Target], tuple[Tensor, Target]]:
+    """Pixels in [0, 1], mirrored every second time; crowds are left out, as torchvision's detectors cannot ignore.
+
+    Size, normalisation and padding are the detector's own business.
+    """
+
+    def view(picture: Image.Image, target: Target) -> tuple[Tensor, Target]:
+        pixels, counts = unit_pixels(picture), ~target["iscrowd"]
+        kept = {name: target[name][counts] for name in ("boxes", "labels", "masks") if name in target}
+        if flip and torch.rand(()) < 0.5:
+            pixels, width = pixels.flip(-1), pixels.shape[-1]
+            boxes = kept["boxes"].clone()
+            boxes[:, [0, 2]] = width - boxes[:, [2, 0]]
+            kept["boxes"] = boxes
+            if "masks" in kept:
+                kept["masks"] = kept["masks"].flip(-1)
+        return pixels, kept
+
+    return view
+
+
+class _Broken(ValueError):
+    """Why an annotation cannot be used."""
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The three lists of a COCO JSON, or a sentence why it is none."""
+    if not file.exists():
+        raise FileNotFoundError(f"there is no file {file}")
+    try:
+        found = json.loads(file.read_text())
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from None
+    for key in ("images", "annotations", "categories"):
+        if not isinstance(found, dict) or not isinstance(found.get(key), list):
+            raise ValueError(f"{file} is not a COCO JSON: it has no list of {key}")
+    for entry in found["images"]:
+        if not isinstance(entry, dict) or not all(_is_id(entry.get(key)) and entry[key] for key in ("width", "height")):
+            raise ValueError(f"{file} is not a COCO JSON: an image has no width and height in {str(entry)[:80]}")
+        if not isinstance(entry.get("file_name"), str):
+            raise ValueError(f"{file} is not a COCO JSON: an image has no file_name in {str(entry)[:80]}")
+    for entry in found["categories"]:
+        if not isinstance(entry, dict) or not _is_id(entry.get("id")):
+            raise ValueError(f"{file} is not a COCO JSON: a category has no id in {str(entry)[:80]}")
+    return found
+
+
+def _checked(
+    annotation: Annotation, sizes: dict[int, tuple[int, int]], categories: dict[int, str], masks: bool
+) -> Annotation:
+    """The annotation with its mask as compressed RLE, or what is wrong with it."""
+    for key, known in (("image", sizes), ("category", categories)):
+        id = annotation.get(f"{key}_id")
+        if not _is_id(id) or id not in known:
+            raise _Broken(f"its {key} {id} is not listed")
+    size = sizes[annotation["image_id"]]
+    _check_box(annotation.get("bbox"), size)
+    mask = _as_rle(annotation.get("segmentation"), size)
+    if masks and mask is None:
+        raise _Broken("it has no mask")
+    area = annotation.get("area")
+    if area is None:
+        area = int(rle.area(mask)) if mask else annotation["bbox"][2] * annotation["bbox"][3]
+    crowd = int(bool(annotation.get("iscrowd", 0)))
+    return {**annotation, "segmentation": mask, "area": area, "iscrowd": crowd}
+
+
+def _check_box(box: Any, size: tuple[int, int]) -> None:
+    if not isinstance(box, list) or len(box) != 4 or not all(isinstance(n, int | float) and isfinite(n) for n in box):
+        raise _Broken(f"its box {box} is not four numbers")
+    left, top, width, height = box
+    if width <= 0 or height <= 0:
+        raise _Broken(f"its box {box} has no area")
+    if left >= size[1] or top >= size[0] or left + width <= 0 or top + height <= 0:
+        raise _Broken(f"its box {box} lies outside the picture of {size[1]} x {size[0]}")
+
+
+def _as_rle(mask: Any, size: tuple[int, int]) -> dict[str, Any] | None:
+    """Polygons, or an RLE of either kind, as compressed RLE; None if there is no mask at all."""
+    if mask is None or mask == []:
+        return None
+    found: Any
+    try:
+        match mask:
+            case {"counts": list()}:
+                found = rle.frPyObjects(mask, *size)
+            case {"counts": str() | bytes()}:
+                found = mask
+            case _:
+                outlines = [outline for outline in mask if len(outline) >= 6]  # a triangle at least
+                found = rle.merge([*rle.frPyObjects(outlines, *size)]) if outlines else encode(np.zeros(size))
+        if [*found["size"]] != [*size]:
+            raise _Broken(f"its mask is {found['size'][1]} x {found['size'][0]}, not {size[1]} x {size[0]}")
+        empty = not rle.decode(found).any() if isinstance(mask, dict) else not rle.area(found)
+    except _Broken:
+        raise
+    except (ValueError, TypeError, RuntimeError, KeyError, IndexError) as error:  # whatever the reader stumbles over
+        raise _Broken(f"its mask cannot be read: {str(error).splitlines()[0][:80]}") from None
+    if empty:
+        raise _Broken("its mask is empty")
+    counts = found["counts"]
+    return {"size": [*size], "counts": counts.decode() if isinstance(counts, bytes) else counts}
+
+
+def _annotation(item: SceneObject, id: int, image_id: int, amodal: bool) -> Annotation:
+    mask, box = (item.amodal, item.box) if amodal else (item.visible, item.visible_box)
+    return {
+        "id": id,
+        "image_id": image_id,
+        "category_id": item.label + 1,
+        "bbox": [box.left, box.top, box.right - box.left, box.bottom - box.top],
+        "area": int(np.count_nonzero(mask)),
+        "segmentation": encode(mask),
+        "iscrowd": int(item.hidden > UNNAMEABLE),
+        "occluded": int(item.hidden > OCCLUDED),
+    }
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _flag(value: Any) -> int:
+    return -1 if value is None else int(bool(value))

@@ -1,0 +1,268 @@
+"""Pictures with a class for every pixel, whatever holds them; and how training shows them.
+
+Labels are (H, W) of uint8, classes counted from 0. VOID marks pixels of which nobody says what they show: they are
+never learnt from and never counted.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+from torchvision import tv_tensors
+from torchvision.datasets.folder import IMG_EXTENSIONS
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as show
+
+from prism.data.pictures import UNREADABLE, Unreadable, read_picture
+from prism.data.scenes import SHAPES, Scenes
+from prism.data.sources import SCENES
+from prism.data.stream import Batch, Sample, View
+from prism.evaluation.segmentation import VOID
+
+ADE20K_CLASSES = 150
+ADE20K_SPLITS = {"train": "training", "val": "validation"}
+# fmt: off
+VOC_CLASSES = (
+    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
+    "dining table", "dog", "horse", "motorbike", "person", "potted plant", "sheep", "sofa", "train", "tv monitor",
+)
+# fmt: on
+DISTORTION = {"brightness": 0.125, "contrast": 0.5, "saturation": 0.5, "hue": 0.05}  # each in every other picture
+
+Sides = tuple[int, int]
+
+
+class Segmented(Protocol):
+    """(picture as PIL reads it, labels) by index. A file that cannot be read raises Unreadable, which names it."""
+
+    classes: list[str]
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
+    def name(self, index: int) -> str: ...
+
+
+def open_segmentation(
+    data: str, split: str, size: int = 64, length: int | None = None, classes: int | None = None, seed: int = 0
+) -> Segmented:
+    """`data` is "scenes", or a folder in the layout of ADE20K, of VOC, or of images/SPLIT beside masks/SPLIT.
+
+    `size`, `length` and `seed` are of scenes; `classes` is for a folder of masks that has no classes.txt.
+    """
+    if data == "scenes":
+        return SegmentedScenes(split, SCENES.get(split, 1) if length is None else length, size, seed)
+    root = Path(data)
+    if not root.is_dir():
+        raise FileNotFoundError(f"there is no folder {data}")
+    if (root / "annotations").is_dir():
+        return _open_ade20k(root, ADE20K_SPLITS.get(split, split))
+    if (root / "SegmentationClass").is_dir():
+        return _open_voc(root, split)
+    if (root / "masks").is_dir():
+        pairs = _pairs_of_folders(root / "images", root / "masks", split)
+        return SegmentedFiles(pairs, _class_names(root, classes))
+    raise ValueError(
+        f"{data} holds no labels: expected images/ and annotations/ (ADE20K), JPEGImages/ and SegmentationClass/ "
+        "(VOC), or images/ and masks/"
+    )
+
+
+class SegmentedScenes(Scenes):
+    """Generated scenes: the ground, and ten shapes."""
+
+    def __init__(self, split: str, length: int, size: int, seed: int = 0):
+        super().__init__(split, length, size, seed)
+        self.classes = ["ground", *SHAPES]
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, Any]:
+        scene = self.scene(index)
+        return Image.fromarray(scene.image), scene.semantic
+
+    def name(self, index: int) -> str:
+        return f"scene {index} of {self.split}"
+
+
+class SegmentedFiles:
+    """Pairs of a picture and its mask. `first` is the number that masks give to class 0; the one below it is void."""
+
+    def __init__(self, pairs: Sequence[tuple[Path, Path]], classes: Sequence[str], first: int = 0):
+        self.pairs, self.classes, self.first = pairs, list(classes), first
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, np.ndarray]:
+        path, mask = self.pairs[index]
+        picture, labels = read_picture(path), self._labels(mask)
+        height, width = labels.shape
+        if picture.size != (width, height):
+            own = "{} x {}".format(*picture.size)
+            raise ValueError(f"{path} has {own} pixels, its mask {mask} has {width} x {height}")
+        return picture, labels
+
+    def name(self, index: int) -> str:
+        return str(self.pairs[index][0])
+
+    def _labels(self, mask: Path) -> np.ndarray:
+        numbers = read_mask(mask)
+        void = (numbers == VOID) | (numbers == self.first - 1)
+        last = self.first + len(self.classes) - 1
+        if wrong := numbers[~void & ((numbers < self.first) | (numbers > last))].tolist():
+            raise ValueError(f"{mask} has a pixel of class {wrong[0]}; there are classes {self.first} to {last}")
+        return np.where(void, VOID, numbers - self.first).astype(np.uint8)
+
+
+class LabelledImages(Dataset[tuple[Tensor, Tensor]]):
+    """Pictures as judges ask for them: image (3, H, W) in [0, 1], labels (H, W)."""
+
+    def __init__(self, samples: Segmented):
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        picture, labels = self.samples[index]
+        return show.pil_to_tensor(picture) / 255, torch.from_numpy(labels)
+
+
+def read_mask(path: Path) -> np.ndarray:
+    """The number of every pixel, (H, W); a palette's colours are only for show."""
+    try:
+        with Image.open(path) as image:
+            numbers = np.asarray(image)
+    except UNREADABLE as error:
+        raise Unreadable(f"{path} cannot be read as a mask: {error}") from None
+    if numbers.ndim != 2 or numbers.dtype.kind not in "bui":
+        raise ValueError(f"{path} is no mask: a mask has one whole number a pixel, this has mode {image.mode}")
+    return numbers.astype(np.int32)
+
+
+def training_view(
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    fit: Sides | None = None,
+    scales: tuple[float, float] = (0.5, 2.0),
+    flip: bool = True,
+    distortion: bool = True,
+) -> View:
+    """Fit, scale at random, cut out a square (filled up with the mean colour and void), mirror, distort, normalise.
+
+    Draws from torch's generator, which the stream seeds for each sample.
+    """
+    padding: dict[Any, Any] = {
+        tv_tensors.Image: [round(255 * channel) for channel in mean],
+        tv_tensors.Mask: VOID,
+    }
+    strengths = DISTORTION if distortion else {}
+    augment = v2.Compose(
+        [
+            v2.RandomCrop(size, pad_if_needed=True, fill=padding),
+            v2.RandomHorizontalFlip(0.5 if flip else 0.0),
+            *(v2.RandomApply([v2.ColorJitter(**{name: strength})]) for name, strength in strengths.items()),
+            v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True),
+            v2.Normalize(list(mean), list(std)),
+        ]
+    )
+
+    def view(picture: Image.Image, labels: np.ndarray) -> tuple[Tensor, Tensor]:
+        height, width = fitted((picture.height, picture.width), fit)
+        scale = float(torch.empty(()).uniform_(*scales))
+        sides = [max(1, round(height * scale)), max(1, round(width * scale))]
+        image = show.resize(show.pil_to_tensor(picture), sides, antialias=True)
+        # "nearest" alone would move labels by half a pixel against the picture
+        numbers = show.resize(torch.from_numpy(labels)[None], sides, v2.InterpolationMode.NEAREST_EXACT)
+        image, numbers = augment(tv_tensors.Image(image), tv_tensors.Mask(numbers[0]))
+        return image.as_subclass(Tensor), numbers.as_subclass(Tensor)
+
+    return view
+
+
+def fitted(size: Sides, fit: Sides | None) -> Sides:
+    """Height and width of a picture that just fits into sides (long, short); without them its own."""
+    if fit is None:
+        return size
+    factor = min(max(fit) / max(size), min(fit) / min(size))
+    return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
+
+
+def stacked_labels(samples: Sequence[Sample]) -> Batch:
+    """Pictures and labels of one size as two tensors."""
+    return Batch(
+        torch.stack([sample.picture for sample in samples]),
+        torch.stack([sample.target for sample in samples]),
+        [sample.name for sample in samples],
+        [reason for sample in samples for reason in sample.skipped],
+    )
+
+
+def _open_ade20k(root: Path, split: str) -> SegmentedFiles:
+    """Masks say 1 to 150, and 0 where nothing is labelled."""
+    pairs = _pairs_of_folders(root / "images", root / "annotations", split)
+    return SegmentedFiles(pairs, _ade20k_names(root / "objectInfo150.txt"), first=1)
+
+
+def _ade20k_names(table: Path) -> list[str]:
+    """From the table that comes with the pictures: a heading, then a class a line, its names in the last column."""
+    if not table.is_file():
+        return [f"class {number}" for number in range(1, 1 + ADE20K_CLASSES)]
+    names = [line.split("\t")[-1].split(",")[0].strip() for line in table.read_text().splitlines()[1:] if line.strip()]
+    if len(names) != ADE20K_CLASSES:
+        raise ValueError(f"{table} names {len(names)} classes, ADE20K has {ADE20K_CLASSES}")
+    return names
+
+
+def _open_voc(root: Path, split: str) -> SegmentedFiles:
+    places = (root / f"{split}.txt", root / "ImageSets" / "Segmentation" / f"{split}.txt")
+    listed = next((path for path in places if path.is_file()), None)
+    if listed is None:
+        raise FileNotFoundError(f"{root} has no split {split!r}: there is neither {places[0]} nor {places[1]}")
+    stems = listed.read_text().split()
+    pairs = [(root / "JPEGImages" / f"{s}.jpg", root / "SegmentationClass" / f"{s}.png") for s in stems]
+    if missing := next((path for pair in pairs for path in pair if not path.is_file()), None):
+        raise FileNotFoundError(f"{listed} names {missing.stem}, but there is no {missing}")
+    return SegmentedFiles(_some(pairs, listed), VOC_CLASSES)
+
+
+def _class_names(root: Path, count: int | None) -> list[str]:
+    listed = root / "classes.txt"
+    if listed.is_file():
+        return [line.strip() for line in listed.read_text().splitlines() if line.strip()]
+    if count is None:
+        raise ValueError(f"there is no {listed} with a class a line: write it, or say how many classes there are")
+    return [f"class {number}" for number in range(count)]
+
+
+def _pairs_of_folders(pictures: Path, masks: Path, split: str) -> list[tuple[Path, Path]]:
+    """Files of the same stem."""
+    found, labelled = _by_stem(pictures / split), _by_stem(masks / split)
+    for here, there, what in ((found, labelled, masks), (labelled, found, pictures)):
+        if alone := sorted(here.keys() - there.keys()):
+            others = f", nor have {len(alone) - 1} others" if len(alone) > 1 else ""
+            raise ValueError(f"{here[alone[0]]} has no partner in {what / split}{others}")
+    return _some([(found[stem], labelled[stem]) for stem in sorted(found)], pictures / split)
+
+
+def _by_stem(folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        there = sorted(path.name for path in folder.parent.iterdir() if path.is_dir()) if folder.parent.is_dir() else []
+        raise FileNotFoundError(f"there is no folder {folder}; {folder.parent} has {', '.join(there) or 'no folders'}")
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() in IMG_EXTENSIONS:
+            if path.stem in found:
+                raise ValueError(f"{found[path.stem]} and {path} cannot be told apart by their stem")
+            found[path.stem] = path
+    return found
+
+
+def _some(pairs: list[tuple[Path, Path]], where: Path) -> list[tuple[Path, Path]]:
+    if not pairs:
+        raise ValueError(f"there are no labelled pictures in {where}")
+    return pairs

@@ -1,0 +1,188 @@
+"""Labelled pictures, whatever holds them: generated scenes, folders of classes, a saved Hugging Face data set.
+
+A split is a subfolder; data that is not divided has one split, named "".
+"""
+
+import json
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from PIL import Image
+from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
+
+from prism.data.pictures import Unreadable, decode_picture, read_picture
+from prism.data.scenes import SHAPES, SPLITS, Scenes
+
+SCENES = {"train": 10_000, "val": 1_000, "clean": 1_000}  # how many of each split, unless told
+
+
+class Labelled(Protocol):
+    """(picture, label) by index, RGB as PIL reads it. One that cannot be read raises Unreadable, which names it."""
+
+    classes: list[str]
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> tuple[Any, int]: ...
+    def name(self, index: int) -> str: ...
+
+
+def open_pictures(data: str, split: str, size: int = 64, length: int | None = None, seed: int = 0) -> Labelled:
+    """`data` is "scenes" or a folder; `size`, `length` and `seed` are of scenes.
+
+    The train split, where there is one, says which classes there are: a class that another split lacks keeps its
+    number.
+    """
+    if data == "scenes":
+        return _NamedScenes(split, SCENES.get(split, 1) if length is None else length, size, seed)
+    there, folder = splits(data), Path(data) / split
+    if not (folder.is_dir() if split else there in ([], [""])):
+        raise FileNotFoundError(f"{data} has no split {split!r}; it has {', '.join(there) or 'no splits'}")
+    train = Path(data) / "train"
+    if (folder / "state.json").is_file():
+        pictures = _Saved(folder, train if (train / "state.json").is_file() else folder)
+    else:
+        pictures = _ClassFolders(folder, train if train.is_dir() and _folders(train) else folder)
+    if not len(pictures):
+        raise ValueError(f"there are no labelled pictures in {folder}")
+    return pictures
+
+
+def splits(data: str) -> list[str]:
+    """The splits that are there; [""] if the folder holds the classes themselves."""
+    if data == "scenes":
+        return list(SPLITS)
+    folder = Path(data)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {data}")
+    if (folder / "dataset_dict.json").is_file():
+        return json.loads((folder / "dataset_dict.json").read_text())["splits"]
+    if (folder / "state.json").is_file():
+        return [""]
+    inner = _folders(folder)
+    return [name for name in inner if _holds_folders(folder / name)] or ([""] if inner else [])
+
+
+def limited(pictures: Labelled, count: int) -> Labelled:
+    """At most `count` of them, evenly spread: a quick look that still sees every class."""
+    return _Limited(pictures, count)
+
+
+def optional(module: str) -> Any:
+    """A module that only some kinds of data need."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        raise ValueError(f"{module} is not installed: pip install prism-vision[readers]") from None
+
+
+class _NamedScenes(Scenes):
+    def __init__(self, split: str, length: int, size: int, seed: int):
+        super().__init__(split, length, size, seed)
+        self.classes = list(SHAPES)
+
+    def name(self, index: int) -> str:
+        return f"scene {index} of {self.split}"
+
+
+class _ClassFolders:
+    """ImageNet's layout: a folder a class, with pictures at any depth."""
+
+    def __init__(self, folder: Path, train: Path):
+        self.classes = _folders(train)
+        if strangers := sorted({*_folders(folder)} - {*self.classes}):
+            raise ValueError(f"{folder} has classes that {train} lacks: {', '.join(strangers)}")
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        self.files = make_dataset(folder, numbers, IMG_EXTENSIONS, allow_empty=True) if numbers else []
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        path, label = self.files[index]
+        try:
+            return read_picture(path), label
+        except FileNotFoundError as error:  # listed, but gone: a broken link
+            raise Unreadable(str(error)) from None
+
+    def name(self, index: int) -> str:
+        return self.files[index][0]
+
+
+class _Saved:
+    """A split saved by `datasets`; which column is which is known by their types."""
+
+    def __init__(self, folder: Path, train: Path):
+        self.folder, datasets = folder, optional("datasets")
+        rows = datasets.load_from_disk(str(folder)).with_format(None)
+        kinds = rows.features.items()
+        pictures = [name for name, kind in kinds if isinstance(kind, datasets.Image)]
+        labels = [name for name, kind in kinds if isinstance(kind, datasets.ClassLabel)]
+        labels = labels or [name for name, kind in kinds if isinstance(kind, datasets.Value) and "int" in kind.dtype]
+        if len(pictures) != 1 or len(labels) != 1:
+            columns = ", ".join(f"{name} ({type(kind).__name__})" for name, kind in kinds)
+            raise ValueError(f"{folder} must have one column of pictures and one of labels; it has {columns}")
+        (self.picture,), (self.label,) = pictures, labels
+        undecoded = rows.cast_column(self.picture, datasets.Image(decode=False))  # as files are: see decode_picture
+        self.rows = undecoded.select_columns([self.picture, self.label])
+        own = _saved_classes(rows, self.label)
+        self.classes = _saved_classes(datasets.load_from_disk(str(train)), self.label)
+        if self.classes[: len(own)] != own:
+            raise ValueError(f"{folder} does not number its classes as {train} does")
+        if wrong := {*rows.unique(self.label)} - {*range(len(self.classes))}:
+            raise ValueError(f"{folder} has labels that are no class: {', '.join(map(str, wrong))}")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        row = self.rows[index]
+        stored = row[self.picture]
+        if not stored or stored["bytes"] is None:  # save_to_disk stores the bytes of every file it can read
+            raise Unreadable(f"{self.name(index)} has no picture")
+        return decode_picture(stored["bytes"], self.name(index)), row[self.label]
+
+    def name(self, index: int) -> str:
+        return f"row {index} of {self.folder}"
+
+
+class _Limited:
+    def __init__(self, pictures: Labelled, count: int):
+        if count < 1:
+            raise ValueError(f"limit must be at least 1, got {count}")
+        self.pictures, self.classes = pictures, pictures.classes
+        count = min(count, len(pictures))
+        self.chosen = [number * len(pictures) // count for number in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self.pictures[self.chosen[index]]
+
+    def name(self, index: int) -> str:
+        return self.pictures.name(self.chosen[index])
+
+
+def _saved_classes(rows: Any, label: str) -> list[str]:
+    """Plain numbers are their own names."""
+    if hasattr(rows.features[label], "names"):
+        return rows.features[label].names
+    return [str(number) for number in range(1 + max((n for n in rows.unique(label) if n is not None), default=-1))]
+
+
+def _folders(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _holds_folders(folder: Path) -> bool:
+    """True at the first folder, False at the first picture: a class of a million pictures is not listed for this."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir() or entry.name.lower().endswith(IMG_EXTENSIONS):
+                return entry.is_dir()
+    return False

@@ -1,0 +1,184 @@
+"""Batches for training: the same ones whatever the number of workers, processes, and interruptions.
+
+Which samples a batch holds depends on (seed, epoch), and how a sample is augmented on (seed, epoch, index); nothing
+else has a say. A run that was killed goes on with the very batch it would have seen, and two processes see the halves
+of the batch that one would see.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from prism.data.pictures import Unreadable
+
+
+class Ranks(NamedTuple):
+    """Which of how many processes this is."""
+
+    rank: int = 0
+    world: int = 1
+
+
+ALONE = Ranks()
+
+
+ALONE = Ranks()
+
+
+class Sample(NamedTuple):
+    """One training sample, its picture and its target as the view made them."""
+
+    picture: Any
+    target: Any
+    name: str
+    skipped: tuple[str, ...] = ()  # why each sample that it stands in for could not be read
+
+
+class Batch(NamedTuple):
+    pictures: Any
+    targets: Any
+    names: list[str]
+    skipped: list[str]
+
+
+class Samples(Protocol):
+    """What can be streamed: raw (picture, target) pairs by index, each with a name for messages."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
+    def name(self, index: int) -> str: ...
+
+
+class Stream(Protocol):
+    """What the training loop reads: this process's part of every batch of an epoch."""
+
+    def __len__(self) -> int: ...
+    def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]: ...
+
+
+View = Callable[[Any, Any], tuple[Any, Any]]
+Collate = Callable[[Sequence[Sample]], Batch]
+
+
+class ShuffledStream:
+    """Random batches of an indexed data set, each sample once an epoch; what does not fill a batch is left out.
+
+    `batch` is that of all processes together. `view` augments a raw pair; it may draw from torch's, numpy's and
+    Python's generators, which are seeded for each sample. An unreadable sample is replaced by the next one.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        view: View,
+        batch: int,
+        seed: int = 0,
+        ranks: Ranks = ALONE,
+        workers: int = 0,
+        collate: "Collate | None" = None,
+        groups: Sequence[int] | None = None,
+    ):
+        if batch % ranks.world:
+            raise ValueError(f"a batch of {batch} cannot be shared evenly by {ranks.world} processes")
+        if len(samples) < batch:
+            raise ValueError(f"a batch of {batch} needs as many samples, the data has {len(samples)}")
+        self.batch, self.seed, self.ranks = batch, seed, ranks
+        self.samples, self.view, self.workers = samples, view, workers
+        self.collate = collate or stacked
+        self.groups = groups
+        self._length = len(self._batches(0))
+        if not self._length:
+            raise ValueError(f"no group of the {len(samples)} samples fills a batch of {batch}")
+
+    def __len__(self) -> int:
+        return self._length
+
+    def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
+        """From the batch after the first `skip` ones."""
+        loader = DataLoader(
+            _Viewed(self.samples, self.view, self.seed, number),
+            batch_sampler=self._own(self._batches(number)[skip:]),  # pyright: ignore[reportArgumentType]
+            num_workers=self.workers,
+            collate_fn=self.collate,
+            pin_memory=torch.cuda.is_available(),
+            prefetch_factor=4 if self.workers else None,
+        )
+        return iter(loader)
+
+    def _batches(self, epoch: int) -> list[list[int]]:
+        """Of the whole world. With `groups`, a batch holds samples of one group only (such as tall and wide)."""
+        generator = torch.Generator().manual_seed(seed_of(self.seed, epoch))
+        order = torch.randperm(len(self.samples), generator=generator)
+        if self.groups is None:
+            return _full_batches(order.tolist(), self.batch)
+        group = torch.tensor(self.groups)[order]
+        batches = [b for g in group.unique() for b in _full_batches(order[group == g].tolist(), self.batch)]
+        return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+
+    def _own(self, batches: list[list[int]]) -> list[list[int]]:
+        """This process's stretch of each: stretches in rank order make up the batch."""
+        share = self.batch // self.ranks.world
+        first = self.ranks.rank * share
+        return [indices[first : first + share] for indices in batches]
+
+
+def seed_of(*numbers: int) -> int:
+    """One 63-bit seed for several numbers, well mixed: (1, 2) and (2, 1) are strangers."""
+    low, high = np.random.SeedSequence([len(numbers), *numbers]).generate_state(2)
+    return (int(high) << 32 | int(low)) & (2**63 - 1)
+
+
+def seed_everything(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def stacked(samples: Sequence[Sample]) -> Batch:
+    """Pictures of one size and whole-number targets as two tensors."""
+    return Batch(
+        torch.stack([sample.picture for sample in samples]),
+        torch.tensor([sample.target for sample in samples]),
+        [sample.name for sample in samples],
+        [reason for sample in samples for reason in sample.skipped],
+    )
+
+
+def listed(samples: Sequence[Sample]) -> Batch:
+    """Pictures of many sizes and targets of any kind, as lists."""
+    return Batch(
+        [sample.picture for sample in samples],
+        [sample.target for sample in samples],
+        [sample.name for sample in samples],
+        [reason for sample in samples for reason in sample.skipped],
+    )
+
+
+class _Viewed(Dataset[Sample]):
+    def __init__(self, samples: Samples, view: View, seed: int, epoch: int):
+        self.samples, self.view, self.seed, self.epoch = samples, view, seed, epoch
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Sample:
+        skipped: list[str] = []
+        for offset in range(len(self.samples)):
+            at = (index + offset) % len(self.samples)
+            try:
+                picture, target = self.samples[at]
+            except Unreadable as error:
+                skipped.append(str(error))
+                continue
+            seed_everything(seed_of(self.seed, self.epoch, index))
+            return Sample(*self.view(picture, target), self.samples.name(at), tuple(skipped))
+        raise ValueError(f"not one of the {len(self.samples)} samples can be read; the first: {skipped[0]}")
+
+
+def _full_batches(order: list[int], batch: int) -> list[list[int]]:
+    return [order[first:end] for first, end in pairwise(range(0, len(order) + 1, batch))]

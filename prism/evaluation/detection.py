@@ -1,0 +1,167 @@
+"""COCO's measures of detection, for all objects and for some of them: the masked, the untouched, the occluded.
+
+Truth is a dict as in COCO's JSON, results are a list as in its result files: boxes are (left, top, width, height),
+masks compressed RLE. Numbers are shares from 0 to 1; COCO says -1 where there is nothing to find.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from faster_coco_eval import COCO, COCOeval_faster
+from faster_coco_eval.core import mask as rle
+from torch import Tensor
+
+Truth = dict[str, Any]
+Result = dict[str, Any]
+Kind = Literal["box", "mask"]
+
+NUMBERS = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
+NOTHING = -1.0  # what COCO says where there is nothing to find
+STRICT = 0.75  # mask IoU of the Occluded and Separated COCO measure
+
+
+class Annotated(Protocol):
+    """Pictures with objects by index, (PIL picture, target): what detectors are trained and judged on."""
+
+    classes: list[str]  # of the labels 1, 2, ...
+    categories: list[int]  # their ids in the truth, which may have gaps
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> tuple[Any, dict[str, Any]]: ...
+    def name(self, index: int) -> str: ...
+    def image(self, index: int) -> dict[str, Any]: ...  # its id, file_name, width and height
+    def annotations(self, index: int) -> list[dict[str, Any]]: ...
+
+
+def ground_truth(pictures: Annotated) -> Truth:
+    every = range(len(pictures))
+    return {
+        "images": [pictures.image(index) for index in every],
+        "annotations": [annotation for index in every for annotation in pictures.annotations(index)],
+        "categories": categories_of(pictures),
+    }
+
+
+def categories_of(pictures: Annotated) -> list[dict[str, Any]]:
+    return [{"id": id, "name": name} for id, name in zip(pictures.categories, pictures.classes, strict=True)]
+
+
+def as_results(found: Mapping[str, Tensor], image_id: int, categories: Sequence[int]) -> list[Result]:
+    """What torchvision's detectors say of one picture, as COCO's result files have it."""
+    boxes = found["boxes"].double().cpu()
+    boxes[:, 2:] -= boxes[:, :2]
+    columns = zip(found["labels"].tolist(), found["scores"].tolist(), boxes.tolist(), strict=True)
+    results = [
+        {"image_id": image_id, "category_id": categories[label - 1], "bbox": box, "score": score}
+        for label, score, box in columns
+    ]
+    if "masks" in found:
+        for result, mask in zip(results, found["masks"].cpu().numpy(), strict=True):
+            result["segmentation"] = encode(mask[0] > 0.5)
+    return results
+
+
+def encode(mask: np.ndarray) -> dict[str, Any]:
+    """A mask (H, W) as the compressed RLE of COCO's files."""
+    found = rle.encode(np.asfortranarray(mask, dtype=np.uint8))
+    return {"size": [*mask.shape], "counts": found["counts"].decode()}
+
+
+def coco_numbers(truth: Truth, results: Sequence[Result], kind: Kind) -> dict[str, float]:
+    """COCO's twelve numbers, by faster-coco-eval."""
+    # numbered anew: COCO takes the id 0 for "not matched"; copied: the evaluation writes into what it is given
+    annotations = [{**annotation, "id": number} for number, annotation in enumerate(truth["annotations"], start=1)]
+    if not annotations:
+        return dict.fromkeys(NUMBERS, NOTHING)
+    # without its box a result is small, medium or large by the area of its mask
+    dropped = "segmentation" if kind == "box" else "bbox"
+    found = [{key: value for key, value in result.items() if key != dropped} for result in results]
+    known = COCO({**truth, "annotations": annotations})
+    evaluation = COCOeval_faster(known, known.loadRes(found), "bbox" if kind == "box" else "segm")
+    evaluation.run()
+    return dict(zip(NUMBERS, (float(number) for number in evaluation.stats[: len(NUMBERS)]), strict=True))
+
+
+def judge(truth: Truth, results: Sequence[Result], masks: bool) -> dict[str, float]:
+    """The twelve numbers of boxes and, if the detector gives them, of masks: `box AP`, ..., `mask AP`, ..."""
+    kinds: tuple[Kind, ...] = ("box", "mask") if masks else ("box",)
+    return {f"{kind} {name}": n for kind in kinds for name, n in coco_numbers(truth, results, kind).items()}
+
+
+def only(truth: Truth, chosen: Collection[int]) -> Truth:
+    """The truth of which only the annotations of these ids count.
+
+    The others are regions to ignore, as crowds are in COCO: what is found there is neither right nor wrong.
+    """
+    annotations = [a if a["id"] in chosen else {**a, "iscrowd": 1} for a in truth["annotations"]]
+    return {**truth, "annotations": annotations}
+
+
+def instances(truth: Truth) -> set[int]:
+    """Ids of all annotations that count; those of crowds do not."""
+    return {a["id"] for a in truth["annotations"] if not a.get("iscrowd")}
+
+
+def flagged(truth: Truth, flag: str = "occluded") -> set[int]:
+    """Ids of the annotations that bear a flag, such as the annotators' `occluded`."""
+    return {a["id"] for a in truth["annotations"] if a.get(flag) == 1 and not a.get("iscrowd")}
+
+
+def by_subset(
+    truth: Truth, results: Sequence[Result], subsets: Mapping[str, Collection[int]], masks: bool
+) -> list[dict[str, Any]]:
+    """A row for each subset of the annotations: how many, the twelve numbers, and the recall at mask IoU 0.75.
+
+    What cannot be said is None: of an empty subset, or of the masks of a detector without.
+    """
+    kinds = [f"{kind} {name}" for kind in ("box", "mask") for name in NUMBERS]
+    rows = []
+    for name, chosen in subsets.items():
+        known: dict[str, Any] = dict.fromkeys(kinds)
+        if chosen:
+            known |= judge(only(truth, chosen), results, masks)
+        recalled = recall(truth, results, chosen) if masks and chosen else None
+        known = {key: None if value == NOTHING else value for key, value in known.items()}
+        rows.append({"subset": name, "instances": len(chosen), **known, "mask recall75": recalled})
+    return rows
+
+
+def recall(truth: Truth, results: Sequence[Result], chosen: Collection[int], iou: float = STRICT) -> float:
+    """The share of the chosen annotations that a detection of their class meets with at least this mask IoU.
+
+    Detections are taken by falling score, each meets at most one annotation, the best that is free; no score is too
+    low. The measure of Occluded and Separated COCO.
+    """
+    if not chosen:
+        return NOTHING
+    met: set[int] = set()
+    for objects, detections in _by_picture_and_class(truth, results):
+        overlaps = np.array(rle.iou(_masks(detections), _masks(objects), [0] * len(objects)))
+        for row in overlaps:
+            free = [0.0 if item["id"] in met else overlap for item, overlap in zip(objects, row, strict=True)]
+            best = int(np.argmax(free))
+            if free[best] >= iou:
+                met.add(objects[best]["id"])
+    return len(met & {*chosen}) / len(chosen)
+
+
+def _by_picture_and_class(truth: Truth, results: Sequence[Result]) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Annotations that count and the results that may meet them, by falling score."""
+    objects: dict[tuple[int, int], list[Any]] = defaultdict(list)
+    for annotation in truth["annotations"]:
+        if not annotation.get("iscrowd"):
+            objects[annotation["image_id"], annotation["category_id"]].append(annotation)
+    detections: dict[tuple[int, int], list[Any]] = defaultdict(list)
+    for result in sorted(results, key=lambda result: -result["score"]):
+        detections[result["image_id"], result["category_id"]].append(result)
+    for key in objects:
+        if key in detections:
+            yield objects[key], detections[key]
+
+
+def _masks(items: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """As the library's C++ wants them: counts as bytes."""
+    masks = (item["segmentation"] for item in items)
+    return [{**mask, "counts": mask["counts"].encode()} for mask in masks]

@@ -1,0 +1,417 @@
+"""How well does a detector stand occlusion? In every picture a block lies over each of two objects (M30, M50, ...).
+
+Every detector sees the same pixels: what is hidden depends on the picture's id and the mask seed, and on nothing else.
+Which objects are hidden does not depend on how much of them is. What is asked for is the object as it was annotated
+(amodal), or the part of it that is left to see.
+"""
+
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms.v2.functional import pil_to_tensor
+
+from prism.evaluation import table
+from prism.evaluation.complexity import parameters
+from prism.evaluation.detection import (
+    NUMBERS,
+    Annotated,
+    Result,
+    Truth,
+    as_results,
+    by_subset,
+    categories_of,
+    encode,
+    flagged,
+    instances,
+)
+from prism.occlusion.benchmark import IMAGENET_MEAN
+from prism.occlusion.fills import Fill, fill
+from prism.occlusion.masks import instance_mask, mask_generator
+from prism.occlusion.report import page
+
+SHARES = (0.0, 0.1, 0.3, 0.5, 0.7)  # 0 is the clean picture
+HIDDEN = 2  # objects of a picture
+SMALLEST = 10  # pixels: of fewer, 10 % would be none
+SHOWN = 3  # pictures of the examples
+
+# Table 2(a) of the paper, on COCO: parameters of RetinaNet in millions and its AP; those of Mask R-CNN, box and mask AP
+RETINANET = ("M", "C", "M30", "M50")
+MASK_RCNN = ("M", "C b", "C m", "M30 b", "M30 m", "M50 b", "M50 m")
+LETTERS = {"RetinaNet": {"box AP": ""}, "Mask R-CNN": {"box AP": " b", "mask AP": " m"}}
+PUBLISHED: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "PVTv2-B1": ((23.8, 41.2, 32.8, 27.6), (33.7, 41.8, 38.8, 34.1, 31.1, 28.7, 25.9)),
+    "PaCa-Ti": ((), (32.0, 43.3, 39.6, 37.5, 34.7, 31.8, 28.7)),
+    "DaViT-T": ((38.5, 44.0, 36.9, 31.5), (47.8, 45.0, 41.1, 38.6, 35.3, 33.0, 29.8)),
+    "PRISM": ((20.5, 43.6, 38.8, 34.2), (31.4, 44.5, 40.8, 40.6, 36.9, 37.2, 33.7)),
+}
+NOTE = (
+    "AP in per cent, averaged over IoU 0.50 to 0.95: C clean, M30 and M50 with 30 and 50 % of two objects a picture "
+    "hidden, b of boxes, m of masks; M is millions of parameters. With several training runs or mask seeds, mean ± "
+    "deviation over them. Rows marked as the paper's are its published values on COCO, for reference: they were not "
+    "measured here."
+)
+
+
+class Cover(NamedTuple):
+    """What blocks hide of a picture and of the objects they were laid over."""
+
+    hidden: Tensor  # (H, W) of bool
+    chosen: list[int]  # the objects, at most two
+    own: list[int]  # pixels of each that its own block hides
+    besides: list[int]  # further pixels of each that the other block hides
+
+
+def cover(masks: Tensor, eligible: Tensor, share: float, generator: torch.Generator) -> Cover:
+    """Blocks over two random objects of those eligible, each hiding exactly round(share * area) of its own object.
+
+    `masks` is (n, H, W) of bool, `eligible` (n,). Objects of fewer than ten pixels are too small to be hidden.
+    """
+    large = torch.tensor([int(mask.sum()) >= SMALLEST for mask in masks], dtype=torch.bool)
+    candidates = (eligible & large).nonzero().squeeze(1)
+    # drawn before the blocks, so that another share hides the same objects
+    order = torch.randperm(len(candidates), generator=generator)[:HIDDEN]
+    chosen = candidates[order].tolist()
+    blocks = [instance_mask(masks[place], share, generator) for place in chosen]
+    hidden = torch.zeros(masks.shape[1:], dtype=torch.bool)
+    for block in blocks:
+        hidden |= block
+    own = [int((masks[place] & block).sum()) for place, block in zip(chosen, blocks, strict=True)]
+    whole = [int((masks[place] & hidden).sum()) for place in chosen]
+    return Cover(hidden, chosen, own, [both - alone for both, alone in zip(whole, own, strict=True)])
+
+
+class Covered(NamedTuple):
+    """A picture as detectors see it."""
+
+    picture: Tensor  # (3, H, W) in [0, 1], in steps of 1/255: a PNG of it holds the same
+    image: dict[str, Any]  # COCO's entry
+    annotations: list[dict[str, Any]]  # what is asked for
+    masked: list[int]  # ids of the annotations that blocks lie over
+    areas: list[int]  # pixels of each of these before
+    cover: Cover
+
+
+class CoveredPictures(Dataset[Covered]):
+    """Annotated pictures with a share of two objects hidden; with share 0 nothing is, but the two are chosen.
+
+    With `visible` the truth is what is left to see; an object of which nothing is left is not asked for.
+    """
+
+    def __init__(
+        self,
+        pictures: Annotated,
+        share: float,
+        filling: Fill = "mean",
+        seed: int = 0,
+        visible: bool = False,
+        mean: Sequence[float] = IMAGENET_MEAN,
+    ):
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must lie between 0 and 1, got {share}")
+        self.pictures, self.share, self.seed, self.visible = pictures, share, seed, visible
+        self.filling: Fill = filling
+        self.mean = torch.tensor(mean)
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, index: int) -> Covered:
+        image, annotations = self.pictures.image(index), self.pictures.annotations(index)
+        picture, target = self.pictures[index]
+        masks = target["masks"].bool()
+        generator = mask_generator(image["id"], self.seed)
+        found = cover(masks, ~target["iscrowd"], self.share, generator)
+        pixels = self._filled(index, pil_to_tensor(picture) / 255, found.hidden, generator)
+        masked = [annotations[place]["id"] for place in found.chosen]
+        areas = [int(masks[place].sum()) for place in found.chosen]
+        if self.visible:
+            annotations = list(_left(annotations, masks & ~found.hidden))
+        return Covered(pixels, image, annotations, masked, areas, found)
+
+    def _filled(self, index: int, pixels: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
+        if not self.share:
+            return pixels
+        other = pixels
+        if self.filling == "texture":
+            step = 1 + int(torch.randint(max(1, len(self) - 1), (), generator=generator))
+            other = pil_to_tensor(self.pictures[(index + step) % len(self)][0]) / 255
+        painted = fill(pixels, hidden, self.filling, self.mean, other, generator)
+        return (painted * 255).round() / 255
+
+
+class DetectorSubject(NamedTuple):
+    """A detector under test: pictures (3, H, W) in [0, 1] -> torchvision's dicts.
+
+    Several of one backbone and head are its training runs, told apart by `run`.
+    """
+
+    backbone: str
+    head: str  # as people write it: RetinaNet, Mask R-CNN
+    run: str
+    network: nn.Module
+    finds_masks: bool
+    categories: Sequence[int]  # ids in the truth of its labels 1, 2, ...
+
+    @property
+    def key(self) -> dict[str, str]:
+        return {"backbone": self.backbone, "head": self.head, "run": self.run}
+
+
+class Pass(NamedTuple):
+    """One pass over the pictures of a setting."""
+
+    truth: Truth
+    masked: set[int]
+    results: list[list[Result]]  # of each subject
+    blocks: dict[str, Any]  # what was hidden, as a row
+
+
+@dataclass(frozen=True)
+class DetectionBenchmark:
+    """`run` measures the subjects: a row for each of them, setting, fill, mask seed and subset of the objects."""
+
+    pictures: Annotated
+    shares: Sequence[float] = SHARES
+    fills: Sequence[Fill] = ("mean",)
+    seeds: Sequence[int] = (0,)
+    visible: bool = False
+    batch: int = 8
+    workers: int = 0
+    device: str = "cpu"
+
+    def run(
+        self, subjects: Sequence[DetectorSubject], progress: Callable[[str], None] = lambda _: None
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Rows of scores, and rows of what was hidden."""
+        if not len(self.pictures):
+            raise ValueError("the data set is empty")
+        rows, blocks = [], []
+        for share, filling, seed in self._jobs():
+            progress(f"{setting_name(share)}, {filling} fill, mask seed {seed}")
+            view = CoveredPictures(self.pictures, share, filling, seed, self.visible)
+            found = look(subjects, view, self.batch, self.workers, self.device)
+            which = {"setting": setting_name(share), "fill": filling if share else "", "mask seed": seed}
+            blocks.append(which | found.blocks)
+            every = instances(found.truth)
+            masked = found.masked & every
+            subsets = {"all": every, "masked": masked, "untouched": every - masked, "occluded": flagged(found.truth)}
+            for subject, results in zip(subjects, found.results, strict=True):
+                of_subsets = by_subset(found.truth, results, subsets, subject.finds_masks)
+                rows += [subject.key | which | row for row in of_subsets]
+        return rows, blocks
+
+    def _jobs(self) -> Iterator[tuple[float, Fill, int]]:
+        """Neither fill nor seed changes a clean picture; but the seed says which objects are about to be hidden."""
+        for share in self.shares:
+            for filling in self.fills if share else self.fills[:1]:
+                for seed in self.seeds if share else self.seeds[:1]:
+                    yield share, filling, seed
+
+
+@torch.inference_mode()
+def look(subjects: Sequence[DetectorSubject], view: CoveredPictures, batch: int, workers: int, device: str) -> Pass:
+    """Show all pictures to all subjects."""
+    for subject in subjects:
+        subject.network.eval().to(device)
+    results: list[list[Result]] = [[] for _ in subjects]
+    truth: Truth = {"images": [], "annotations": [], "categories": categories_of(view.pictures)}
+    masked: set[int] = set()
+    covers: list[Covered] = []
+    for shown in DataLoader(view, batch, num_workers=workers, collate_fn=list):
+        pictures = [one.picture.to(device) for one in shown]
+        for subject, kept in zip(subjects, results, strict=True):
+            for one, found in zip(shown, subject.network(pictures), strict=True):
+                kept += as_results(found, one.image["id"], subject.categories)
+        for one in shown:
+            truth["images"].append(one.image)
+            truth["annotations"] += one.annotations
+            masked |= {*one.masked}
+            covers.append(one._replace(picture=torch.empty(0)))
+    return Pass(truth, masked, results, _summary(covers))
+
+
+def write_occluded(view: CoveredPictures, out: Path) -> dict[str, Any]:
+    """The covered pictures as a COCO folder for other frameworks: images/*.png and instances.json; what was hidden.
+
+    A masked annotation has `masked` 1, the pixels that its block hides and those that the other block does besides.
+    """
+    (out / "images").mkdir(parents=True, exist_ok=True)
+    truth: Truth = {
+        "info": {
+            "description": f"{HIDDEN} objects a picture, {view.share:.0%} of each hidden; "
+            f"fill {view.filling}, mask seed {view.seed}, truth {'visible part' if view.visible else 'amodal'}"
+        },
+        "images": [],
+        "annotations": [],
+        "categories": categories_of(view.pictures),
+    }
+    covers = []
+    for index in range(len(view)):
+        one = view[index]
+        name = f"{one.image['id']:012d}.png"
+        Image.fromarray(_pixels(one.picture)).save(out / "images" / name)
+        truth["images"].append({**one.image, "file_name": name})
+        hidden = dict(zip(one.masked, zip(one.cover.own, one.cover.besides, strict=True), strict=True))
+        for annotation in one.annotations:
+            own, besides = hidden.get(annotation["id"], (0, 0))
+            flags = {"masked": int(annotation["id"] in hidden), "hidden": own, "hidden_besides": besides}
+            truth["annotations"].append(annotation | flags)
+        covers.append(one._replace(picture=torch.empty(0)))
+    (out / "instances.json").write_text(json.dumps(truth))
+    return _summary(covers)
+
+
+def write(
+    benchmark: DetectionBenchmark,
+    subjects: Sequence[DetectorSubject],
+    out: Path,
+    command: str,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[dict[str, Any]]:
+    """Measure; write CSVs, the paper's table, examples.png and report.html into `out`; return the table."""
+    rows, blocks = benchmark.run(subjects, progress)
+    headline = benchmark.fills[0]
+    truth = "the part that is left to see" if benchmark.visible else "the whole object (amodal)"
+    table.write(rows, out / "detection", f"COCO's numbers from 0 to 1, by subset of objects.\n\n`{command}`")
+    table.write(blocks, out / "blocks", f"What was hidden.\n\n`{command}`")
+    sizes = {(s.backbone, s.head): parameters(s.network) for s in subjects}
+    main = paper_table(rows, sizes, headline)
+    table.write(main, out / "table", f"{NOTE}\n\nTruth: {truth}; fill: {headline}.\n\n`{command}`")
+    parts = subset_table(rows, headline)
+    table.write(parts, out / "subsets", f"AP in per cent by subset of objects.\n\n`{command}`")
+    examples(benchmark).savefig(out / "examples.png", dpi=110)
+    sections: list[tuple[str, str, table.Rows | Path]] = [
+        ("AP", f"{NOTE} Truth: {truth}; hidden pixels: {headline}.", main),
+        (
+            "Which objects",
+            "AP in per cent of the masked objects (clean: the same ones, before), of the untouched, and of those "
+            "flagged as occluded in the data; and the share of each found with mask IoU 0.75.",
+            parts,
+        ),
+        ("What the detectors saw", "Pictures of the data in every setting.", out / "examples.png"),
+        (
+            "What was hidden",
+            "Pictures by how many objects a block could be laid over; shares of these objects' pixels.",
+            blocks,
+        ),
+        ("All rows", f"COCO's numbers from 0 to 1. Made by: {command}", rows),
+    ]
+    (out / "report.html").write_text(page("Detection under occlusion", sections))
+    return main
+
+
+def paper_table(rows: table.Rows, sizes: Mapping[tuple[str, str], int], filling: str) -> list[dict[str, Any]]:
+    """A row a backbone in the layout of the paper's Table 2(a), then the paper's own rows."""
+    scores = _scores(rows, filling, "all")
+    ours = []
+    for name in dict.fromkeys(row["backbone"] for row in rows):
+        line = {"model": name, **{f"RetinaNet {column}": "" for column in RETINANET}}
+        line |= {f"Mask R-CNN {column}": "" for column in MASK_RCNN}
+        for (backbone, head), size in sizes.items():
+            if backbone == name:
+                line[f"{head} M"] = f"{size / 1e6:.1f}"
+        for (backbone, head, setting, number), values in scores.items():
+            letter = LETTERS.get(head, {}).get(number)
+            column = f"{head} {'C' if setting == 'clean' else setting}{letter}"
+            if backbone == name and letter is not None and column in line:
+                line[column] = _with_deviation(values)
+        ours.append(line)
+    theirs = [
+        {"model": f"{name} (paper, COCO)"}
+        | {f"RetinaNet {c}": f"{one[place]:.1f}" if one else "" for place, c in enumerate(RETINANET)}
+        | {f"Mask R-CNN {c}": f"{two[place]:.1f}" if two else "" for place, c in enumerate(MASK_RCNN)}
+        for name, (one, two) in PUBLISHED.items()
+    ]
+    return [*ours, *theirs]
+
+
+def subset_table(rows: table.Rows, filling: str) -> list[dict[str, Any]]:
+    """AP by detector, setting and subset of the objects."""
+    lines = []
+    for subset in dict.fromkeys(row["subset"] for row in rows):
+        scores = _scores(rows, filling, subset)
+        for backbone, head, setting in dict.fromkeys(key[:3] for key in scores):
+            line = {"detector": f"{backbone}, {head}", "setting": setting, "subset": subset}
+            for number in ("box AP", "box AP50", "mask AP", "mask AP50", "mask recall75"):
+                line[number] = _with_deviation(scores.get((backbone, head, setting, number), []))
+            lines.append(line)
+    return sorted(lines, key=lambda line: line["detector"])
+
+
+def examples(benchmark: DetectionBenchmark) -> Figure:
+    """Pictures of the data, a row each, in every setting."""
+    count = min(SHOWN, len(benchmark.pictures))
+    figure = Figure(figsize=(2.0 * len(benchmark.shares), 2.1 * count), layout="constrained")
+    axes = figure.subplots(count, len(benchmark.shares), squeeze=False)
+    for line in range(count):
+        for axis, share in zip(axes[line], benchmark.shares, strict=True):
+            view = CoveredPictures(benchmark.pictures, share, benchmark.fills[0], benchmark.seeds[0])
+            axis.imshow(_pixels(view[line * len(view) // count].picture), interpolation="nearest")
+            axis.set_title(setting_name(share), fontsize=8)
+            axis.set_axis_off()
+    return figure
+
+
+def setting_name(share: float) -> str:
+    return f"M{round(100 * share)}" if share else "clean"
+
+
+def _left(annotations: Sequence[dict[str, Any]], masks: Tensor) -> Iterator[dict[str, Any]]:
+    """The annotations of what is left to see of their objects."""
+    for annotation, mask in zip(annotations, masks, strict=True):
+        rows, columns = mask.any(1).nonzero().squeeze(1), mask.any(0).nonzero().squeeze(1)
+        if not len(rows):
+            continue
+        left, top = int(columns[0]), int(rows[0])
+        box = [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top]
+        yield {**annotation, "bbox": box, "area": int(mask.sum()), "segmentation": encode(mask.numpy())}
+
+
+def _summary(covers: Sequence[Covered]) -> dict[str, Any]:
+    """How many pictures had two objects to hide, one or none; and which share of the objects' pixels went."""
+    counts = [len(one.masked) for one in covers]
+    whole = sum(area for one in covers for area in one.areas)
+    own, besides = (sum(n for one in covers for n in getattr(one.cover, name)) for name in ("own", "besides"))
+    return {
+        "pictures": len(covers),
+        "two objects": sum(count == HIDDEN for count in counts),
+        "one object": counts.count(1),
+        "no object": counts.count(0),
+        "objects": sum(counts),
+        "hidden by own block": own / whole if whole else None,
+        "by the other besides": besides / whole if whole else None,
+    }
+
+
+def _scores(rows: table.Rows, filling: str, subset: str) -> dict[tuple[str, str, str, str], list[float]]:
+    """In per cent, by backbone, head, setting and number."""
+    numbers = [f"{kind} {name}" for kind in ("box", "mask") for name in NUMBERS] + ["mask recall75"]
+    found: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        if row["subset"] == subset and row["fill"] in (filling, ""):
+            for number in numbers:
+                if row[number] is not None:
+                    found[row["backbone"], row["head"], row["setting"], number].append(100 * row[number])
+    return dict(found)
+
+
+def _with_deviation(values: list[float]) -> str:
+    if not values:
+        return ""
+    mean = f"{statistics.mean(values):.1f}"
+    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
+
+
+def _pixels(picture: Tensor) -> np.ndarray:
+    return (picture * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()

@@ -1,0 +1,1 @@
+"""Named runs: a function a recipe, its docstring the command and the figures."""

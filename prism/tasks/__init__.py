@@ -1,0 +1,1 @@
+"""A network, its loss and its measure, task by task."""

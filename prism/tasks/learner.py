@@ -1,0 +1,67 @@
+"""What the training loop knows of a task: batches go in, named losses come out."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from prism.model.backbone import LAMBDA_PONDER, LAMBDA_VQ, Prism, Trace
+from prism.model.memory import Codebook
+
+
+class Outcome(NamedTuple):
+    """What a learner, `learner(pictures, targets)`, makes of a batch."""
+
+    losses: dict[str, Tensor]  # weighted already: training minimises their sum
+    figures: dict[str, Tensor]  # what else is worth a line in the log, detached
+
+
+class Weights(NamedTuple):
+    """lambda_ponder and lambda_vq in the paper."""
+
+    ponder: float = LAMBDA_PONDER
+    vq: float = LAMBDA_VQ
+
+
+PAPER_WEIGHTS = Weights()
+
+
+class Learner(nn.Module):
+    """A network and its loss. Only `network` is kept when training is over."""
+
+    network: nn.Module
+
+    def forward(self, pictures: Any, targets: Any) -> Outcome:
+        raise NotImplementedError
+
+
+def prism_losses(trace: Trace, weights: Weights) -> dict[str, Tensor]:
+    return {"ponder": weights.ponder * trace.ponder_loss, "vq": weights.vq * trace.vq_loss}
+
+
+def mean_steps(trace: Trace) -> dict[str, Tensor]:
+    """Mean steps of each stage over the batch: the paper's appendix draws them over training."""
+    return {f"steps {index}": stage.steps.float().mean() for index, stage in enumerate(trace.stages, start=1)}
+
+
+def memory_figures(network: nn.Module) -> dict[str, float]:
+    """How much of each stage's codebook is alive, and how evenly it is used; nothing for another network."""
+    books = [module for module in network.modules() if isinstance(module, Codebook)]
+    usage = {f"code usage {index}": float(book.usage()) for index, book in enumerate(books, start=1)}
+    return usage | {f"perplexity {index}": float(book.perplexity()) for index, book in enumerate(books, start=1)}
+
+
+def find_prism(network: nn.Module) -> Prism | None:
+    """The PRISM inside a network, if there is one."""
+    return next((module for module in network.modules() if isinstance(module, Prism)), None)
+
+
+def on_device(value: Any, device: torch.device) -> Any:
+    """Tensors, and lists, tuples and dicts of them, moved."""
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, dict):
+        return {key: on_device(item, device) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [on_device(item, device) for item in value]
+    return value

@@ -1,0 +1,294 @@
+"""The only training loop: any task, one CPU or many machines, killed at any moment and resumed to the same result.
+
+Randomness has no state of its own: what is drawn at an optimiser step follows from (seed, step, process), and what
+is drawn for a sample from (seed, epoch, sample). So a checkpoint needs no generator's state, and its step number says
+where in the data to go on.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate.utils import gather_object
+from timm.optim import create_optimizer_v2
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.nn.utils import clip_grad_norm_, get_total_norm
+from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from prism.data.stream import Batch, Stream, seed_everything, seed_of
+from prism.model.memory import SlotMemory, update_codebooks
+from prism.tasks.learner import Learner, memory_figures, on_device
+from prism.training import checkpoint
+from prism.training.log import Log, read_log
+from prism.training.settings import Settings, what_counts
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, on what, and how it is judged."""
+
+    name: str
+    learner: Learner
+    stream: Stream  # of batches that one process takes at a time: `batch / accumulate` over all processes
+    evaluate: Callable[[nn.Module, Accelerator], dict[str, float]]
+    best: str  # the figure whose highest value names the best epoch
+    about: dict[str, str]  # kept with the weights
+
+
+class Tally:
+    """Sums of named figures, and how many went into each."""
+
+    def __init__(self, sums: dict[str, list[float]] | None = None):
+        self.sums = sums or {}
+
+    def add(self, figures: dict[str, Tensor]) -> None:
+        for name, value in figures.items():
+            entry = self.sums.setdefault(name, [0.0, 0.0])
+            entry[0] += float(value)
+            entry[1] += 1
+
+    def means(self, accelerator: Accelerator) -> dict[str, float]:
+        """Over all processes. Every process must ask."""
+        if not self.sums:
+            return {}
+        sums = torch.tensor(list(self.sums.values()), dtype=torch.float64, device=accelerator.device)
+        totals, counts = accelerator.reduce(sums).unbind(1)  # pyright: ignore
+        return dict(zip(self.sums, (totals / counts).tolist(), strict=True))
+
+
+def start(settings: Settings) -> Accelerator:
+    """Devices, processes and precision, as the launcher and the settings ask."""
+    on_cpu = settings.device == "cpu" or not torch.accelerator.is_available()
+    # an image may halt after one step, and then no gradient reaches the slots' FFN
+    unused = DistributedDataParallelKwargs(find_unused_parameters=True)
+    precision = "no" if settings.precision == "fp32" else settings.precision
+    return Accelerator(cpu=on_cpu, mixed_precision=precision, kwargs_handlers=[unused])
+
+
+def train(job: Job, settings: Settings, accelerator: Accelerator) -> list[dict[str, Any]]:
+    """Train, or go on where `settings.out` left off, and return the log's epoch rows.
+
+    The folder receives log.jsonl, TensorBoard events, checkpoints, and the weights of the last and the best epoch.
+    """
+    run = _Run(job, settings, accelerator)
+    run.resume()
+    with Log(settings.out if accelerator.is_main_process else None, run.step, run.total, job.name) as log:
+        while True:
+            if run.step and (run.step % run.per_epoch == 0 or run.step == run.total) and not run.judged():
+                run.judge(log)
+            if run.step == run.total:
+                return run.epoch_rows()
+            for _ in run.rest_of_epoch(log):
+                if settings.save_every and run.step % settings.save_every == 0:
+                    run.save()
+            run.save()
+
+
+class _Run:
+    """A run in progress: everything that changes is here."""
+
+    def __init__(self, job: Job, settings: Settings, accelerator: Accelerator):
+        self.job, self.settings, self.accelerator, self.out = job, settings, accelerator, settings.out
+        self.per_epoch = len(job.stream) // settings.accumulate
+        if not self.per_epoch:
+            raise ValueError(f"an epoch has {len(job.stream)} batches, too few for one step of {settings.accumulate}")
+        self.total = settings.steps or settings.epochs * self.per_epoch
+        network = job.learner.network
+        if settings.save_memory:
+            network.set_grad_checkpointing(True)  # pyright: ignore
+        self.average = None
+        if settings.average is not None:
+            if accelerator.distributed_type.value == "FSDP":
+                raise ValueError("a running average of sharded weights is not kept: train without --average")
+            average_of = get_ema_multi_avg_fn(settings.average)
+            network.to(accelerator.device)
+            self.average = AveragedModel(network, multi_avg_fn=average_of, use_buffers=False)
+        optimiser = create_optimizer_v2(
+            network, "adamw", lr=settings.lr, weight_decay=settings.weight_decay, betas=settings.betas
+        )
+        self.learner, self.prepared = accelerator.prepare(job.learner, optimiser)
+        self.optimiser: Optimizer = self.prepared.optimizer
+        self.memory, self.others = _parameters_apart(network)
+        self.step = 0
+        self.epoch_tally, self.window = Tally(), Tally()
+        self.skipped: list[str] = []
+
+    # ---- training
+
+    def rest_of_epoch(self, log: Log) -> Iterator[None]:
+        """One optimiser step a turn, up to the end of the epoch or of the run."""
+        epoch, done = divmod(self.step, self.per_epoch)
+        batches = self.job.stream.epoch(epoch, skip=done * self.settings.accumulate)
+        log.set_clock(self.step)
+        for _ in range(min(self.per_epoch - done, self.total - self.step)):
+            self._take_step(list(islice(batches, self.settings.accumulate)), epoch)
+            self.step += 1
+            if self.step % self.settings.log_every == 0 or self.step == self.total:
+                self._log_window(log)
+            yield
+
+    def _take_step(self, batches: list[Batch], epoch: int) -> None:
+        settings, accelerator = self.settings, self.accelerator
+        assert len(batches) == settings.accumulate, "the stream is shorter than it says"
+        seed_everything(seed_of(settings.seed, self.step, accelerator.process_index))
+        rate = settings.rate(self.step, self.total, self.per_epoch)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate * group.get("lr_scale", 1.0)
+        self.learner.train()
+        for place, batch in enumerate(batches):
+            last = place + 1 == len(batches)
+            with nullcontext() if last else accelerator.no_sync(self.learner):
+                pictures, targets = on_device((batch.pictures, batch.targets), accelerator.device)
+                outcome = self.learner(pictures, targets)
+                loss = torch.stack(list(outcome.losses.values())).sum()
+                if not loss.isfinite():
+                    self._stop("loss", float(loss.detach()), epoch, batch)
+                accelerator.backward(loss / len(batches))
+            figures = {"loss": loss.detach()} | {name: value.detach() for name, value in outcome.losses.items()}
+            self.epoch_tally.add(figures | outcome.figures)
+            self.window.add(figures | outcome.figures)
+            self.skipped += batch.skipped
+        norm = self._clip()
+        if not norm.isfinite() and accelerator.scaler is None:  # a scaler skips such a step by itself
+            self._stop("gradient", float(norm), epoch, batches[-1])
+        self.prepared.step()
+        self.prepared.zero_grad()
+        update_codebooks(self.job.learner.network)
+        if self.average is not None:
+            self.average.update_parameters(self.job.learner.network)
+
+    def _clip(self) -> Tensor:
+        """Norm of the gradient. The memory's is apart: its losses are summed over channels and would rule."""
+        self.accelerator.unscale_gradients(self.prepared)
+        if self.settings.clip is not None:
+            clip_grad_norm_(self.memory, self.settings.clip)
+            return clip_grad_norm_(self.others, self.settings.clip)
+        return get_total_norm([p.grad for p in self.others if p.grad is not None])
+
+    def _stop(self, what: str, value: float, epoch: int, batch: Batch) -> None:
+        kept = checkpoint.saved(self.checkpoints)
+        names = ", ".join(batch.names[:4]) + (", ..." if len(batch.names) > 4 else "")
+        good = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint yet"
+        raise ValueError(f"the {what} is {value} at step {self.step}, epoch {epoch + 1}, batch of {names}; {good}")
+
+    def _log_window(self, log: Log) -> None:
+        means = self.window.means(self.accelerator)
+        self.window = Tally()
+        speed = log.speed(self.step) * self.settings.batch
+        rate = self.optimiser.param_groups[0]["lr"]
+        log.row("train", self.step, {**means, "lr": rate, "images/s": speed})
+        log.advance(self.step, f"loss {means['loss']:.3f}, {speed:.0f} images/s")
+
+    # ---- judging
+
+    def judged(self) -> bool:
+        return any(row["step"] == self.step for row in self.epoch_rows())
+
+    def epoch_rows(self) -> list[dict[str, Any]]:
+        return [row for row in read_log(self.out / "log.jsonl") if row["kind"] == "epoch"]
+
+    def judge(self, log: Log) -> None:
+        """Close an epoch: measure, keep the weights, write its row."""
+        accelerator, epoch = self.accelerator, math.ceil(self.step / self.per_epoch)
+        network = self.average.module if self.average is not None else self.job.learner.network
+        figures = self.epoch_tally.means(accelerator) | memory_figures(network)
+        skipped = sorted(set(gather_object(self.skipped)))
+        self.epoch_tally, self.skipped = Tally(), []
+        due = epoch % self.settings.eval_every == 0 or self.step == self.total
+        if due:
+            network.eval()
+            figures |= self.job.evaluate(network, accelerator)
+        weights = accelerator.get_state_dict(self.learner) if self.average is None else None
+        if accelerator.is_main_process:
+            for reason in skipped:
+                log.row("skipped", self.step, {"reason": reason})
+                log.say(f"skipped: {reason}")
+            kept = network.state_dict() if weights is None else _below(weights, "network.")
+            about = self.job.about | {"step": str(self.step), "epoch": str(epoch)}
+            checkpoint.export(kept, self.out / "last.safetensors", about)
+            earlier = [row[self.job.best] for row in self.epoch_rows() if self.job.best in row]
+            if due and not figures[self.job.best] <= max(earlier, default=-math.inf):
+                checkpoint.export(kept, self.out / "best.safetensors", about)
+            log.row("epoch", self.step, {"epoch": epoch, **figures, "skipped": len(skipped)})
+            log.say(_line(epoch, self.total / self.per_epoch, figures, self.job.best))
+        accelerator.wait_for_everyone()
+
+    # ---- checkpoints
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.out / "checkpoints"
+
+    def save(self) -> None:
+        learner, optimiser = get_state_dict(self.learner, self.optimiser, options=_WHOLE)
+        state = {
+            "step": self.step,
+            "settings": json.dumps(what_counts(self.settings)),
+            "learner": learner,
+            "optimiser": optimiser,
+            "average": self.average.state_dict() if self.average is not None else None,
+            "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None,
+            "tallies": [self.epoch_tally.sums, self.window.sums],
+            "skipped": self.skipped,
+        }
+        if self.accelerator.is_main_process:
+            checkpoint.save(state, self.checkpoints, self.step, self.settings.keep)
+        self.accelerator.wait_for_everyone()
+
+    def resume(self) -> None:
+        kept = checkpoint.saved(self.checkpoints)
+        if not kept:
+            return
+        state = checkpoint.read(kept[-1])
+        _check_same(json.loads(state["settings"]), what_counts(self.settings), self.out)
+        set_state_dict(
+            self.learner,
+            self.optimiser,
+            model_state_dict=state["learner"],
+            optim_state_dict=state["optimiser"],
+            options=_WHOLE,
+        )
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        if self.accelerator.scaler is not None:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
+        self.step = state["step"]
+        self.epoch_tally, self.window = (Tally(sums) for sums in state["tallies"])
+        self.skipped = state["skipped"]
+
+
+_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+
+
+def _parameters_apart(network: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Parameters of slot memories, and all others."""
+    memory = [p for module in network.modules() if isinstance(module, SlotMemory) for p in module.parameters()]
+    known = set(map(id, memory))
+    return memory, [p for p in network.parameters() if id(p) not in known]
+
+
+def _below(weights: Mapping[str, Any], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+
+
+def _line(epoch: int, epochs: float, figures: dict[str, float], best: str) -> str:
+    parts = [f"epoch {epoch}/{math.ceil(epochs)}", f"loss {figures['loss']:.3f}"]
+    return ", ".join([*parts, f"{best} {figures[best]:.2f}"] if best in figures else parts)
+
+
+def _check_same(found: dict[str, Any], wanted: dict[str, Any], out: Path) -> None:
+    for name in wanted:
+        if found.get(name) != wanted[name]:
+            raise ValueError(
+                f"{out} holds a run with {name} {found.get(name)!r}, not {wanted[name]!r}: "
+                "repeat its settings to go on, or choose another --out"
+            )

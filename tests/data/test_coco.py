@@ -1,0 +1,216 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pycocotools import mask as oracle
+
+from prism.data.coco import CocoPictures, ScenePictures, decode, open_annotated, training_view
+from prism.data.pictures import Unreadable
+from prism.data.stream import ShuffledStream, listed
+from prism.evaluation.detection import ground_truth
+
+WIDTH, HEIGHT = 20, 12
+SQUARE = [[2, 3, 8, 3, 8, 9, 2, 9]]  # 6 x 6
+COUNTS = [2 * HEIGHT + 3, 6, HEIGHT * (WIDTH - 2) - 9]  # a column of six pixels
+
+
+def annotation(id: int, **others: Any) -> dict[str, Any]:
+    found = dict(id=id, image_id=5, category_id=7, bbox=[2, 3, 6, 6], area=36, iscrowd=0, segmentation=SQUARE)
+    return found | others
+
+
+def written(folder: Path, annotations: list[Any], **others: Any) -> Path:
+    """A set of two pictures, the second without objects; category ids have a gap."""
+    (folder / "images").mkdir(exist_ok=True)
+    for name in ("a.png", "b.png"):
+        Image.fromarray(np.random.default_rng(0).integers(0, 255, (HEIGHT, WIDTH, 3), np.uint8)).save(
+            folder / "images" / name
+        )
+    found = dict(
+        images=[
+            dict(id=5, file_name="a.png", width=WIDTH, height=HEIGHT),
+            dict(id=9, file_name="b.png", width=WIDTH, height=HEIGHT),
+        ],
+        annotations=annotations,
+        categories=[dict(id=90, name="late"), dict(id=7, name="early")],
+    )
+    file = folder / "instances_train.json"
+    file.write_text(json.dumps(found | others))
+    return file
+
+
+def opened(folder: Path, annotations: list[Any], masks: bool = True, **others: Any) -> CocoPictures:
+    return CocoPictures(written(folder, annotations, **others), folder / "images", masks)
+
+
+def test_objects_become_targets(tmp_path: Path):
+    pictures = opened(
+        tmp_path,
+        [
+            annotation(4, category_id=90, segmentation=dict(size=[HEIGHT, WIDTH], counts=COUNTS), occluded=1),
+            annotation(2, bbox=[15.5, 3, 10, 6], occluded=None),
+            annotation(3, iscrowd=1, occluded=0),
+        ],
+    )
+    assert (pictures.classes, pictures.categories, pictures.broken) == (["early", "late"], [7, 90], [])
+    picture, target = pictures[0]
+    assert picture.size == (WIDTH, HEIGHT)
+    assert target["image_id"] == 5
+    assert target["ids"].tolist() == [2, 3, 4], "in the order of ids, whatever that of the file"
+    assert target["labels"].tolist() == [1, 1, 2], "without the gap"
+    assert target["boxes"].tolist() == [[15.5, 3, WIDTH, 9], [2, 3, 8, 9], [2, 3, 8, 9]], "cut at the edge"
+    assert target["iscrowd"].tolist() == [False, True, False]
+    assert target["occluded"].tolist() == [-1, 0, 1], "-1 where nobody said"
+    assert target["masks"].shape == (3, HEIGHT, WIDTH)
+    assert target["masks"].sum((1, 2)).tolist() == [36, 36, 6]
+    assert target["masks"][2, 3:9, 2].all()
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools, by numpy 2
+def test_masks_of_every_kind_are_those_of_pycocotools(tmp_path: Path):
+    outline = [[1.5, 1.2, 17.3, 2.9, 9.1, 10.7], [12, 6, 18, 6, 18, 10]]
+    expected = oracle.merge(oracle.frPyObjects(outline, HEIGHT, WIDTH))
+    compressed = dict(size=[HEIGHT, WIDTH], counts=expected["counts"].decode())
+    found = opened(tmp_path, [annotation(1, segmentation=outline), annotation(2, segmentation=compressed)])
+    for mask in found[0][1]["masks"]:
+        assert (mask.numpy() == oracle.decode(expected)).all()
+
+
+def test_a_picture_without_objects(tmp_path: Path):
+    picture, target = opened(tmp_path, [annotation(1)])[1]
+    assert target["boxes"].shape == (0, 4)
+    assert target["masks"].shape == (0, HEIGHT, WIDTH)
+    assert training_view()(picture, target)[1]["labels"].shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (annotation(3, segmentation=dict(size=[HEIGHT, WIDTH], counts=[HEIGHT * WIDTH])), "its mask is empty"),
+        (annotation(3, segmentation=[[1, 1, 2, 2]]), "its mask is empty"),
+        (annotation(3, segmentation=[]), "it has no mask"),
+        (annotation(3, segmentation=dict(size=[4, 4], counts=[4, 4, 8])), "its mask is 4 x 4, not 20 x 12"),
+        (annotation(3, segmentation=dict(size=[HEIGHT, WIDTH], counts="zzz")), "its mask cannot be read"),
+        (annotation(3, segmentation="square"), "its mask"),
+        (annotation(3, bbox=[30, 3, 6, 6]), "lies outside the picture of 20 x 12"),
+        (annotation(3, bbox=[2, 3, 0, 6]), "has no area"),
+        (annotation(3, bbox=[2, 3]), "is not four numbers"),
+        (annotation(3, category_id=8), "its category 8 is not listed"),
+        (annotation(3, image_id=6), "its image 6 is not listed"),
+        (annotation(1), "its id is taken"),
+        ({"bbox": [1, 2, 3, 4]}, "it has no id"),
+    ],
+)
+def test_a_broken_annotation_is_named_counted_and_skipped(bad: dict[str, Any], reason: str, tmp_path: Path):
+    pictures = opened(tmp_path, [annotation(1), bad, annotation(2)])
+    assert len(pictures.broken) == 1
+    assert reason in pictures.broken[0]
+    assert pictures.summary().startswith("instances_train.json: 1 broken entry is skipped: annotation")
+    assert pictures[0][1]["ids"].tolist() == [1, 2]
+
+
+def test_boxes_alone_do_for_boxes(tmp_path: Path):
+    pictures = opened(tmp_path, [annotation(1, segmentation=[])], masks=False)
+    assert not pictures.broken
+    assert "masks" not in pictures[0][1]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("not json", "is not JSON"),
+        ("[1, 2]", "is not a COCO JSON: it has no list of images"),
+        ('{"images": [], "annotations": []}', "it has no list of categories"),
+        ('{"images": [{"id": 1}], "annotations": [], "categories": []}', "an image has no width and height"),
+    ],
+)
+def test_what_is_not_coco_is_refused_in_a_sentence(text: str, sentence: str, tmp_path: Path):
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(ValueError, match=sentence) as raised:
+        CocoPictures(tmp_path / "other.json", tmp_path)
+    assert "other.json" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_picture_is_named_and_training_takes_the_next(tmp_path: Path):
+    pictures = opened(tmp_path, [annotation(1)])
+    (tmp_path / "images" / "a.png").unlink()
+    with pytest.raises(Unreadable, match=r"a\.png"):
+        pictures[0]
+    stream = ShuffledStream(pictures, training_view(), batch=2, collate=listed)
+    batch = next(stream.epoch(0))
+    assert len(batch.pictures) == 2
+    assert len(batch.skipped) == 1
+    assert "a.png" in batch.skipped[0]
+
+
+def test_a_picture_of_another_size_is_unreadable(tmp_path: Path):
+    pictures = opened(tmp_path, [annotation(1)])
+    Image.new("RGB", (WIDTH + 1, HEIGHT)).save(tmp_path / "images" / "a.png")
+    with pytest.raises(Unreadable, match=r"21 x 12, not as instances_train\.json says"):
+        pictures[0]
+
+
+def test_a_mirrored_picture_is_mirrored_with_all_it_has(tmp_path: Path):
+    picture, target = opened(tmp_path, [annotation(1), annotation(2, iscrowd=1)])[0]
+    seen = {}
+    for seed in range(20):
+        torch.manual_seed(seed)
+        pixels, found = training_view()(picture, target)
+        assert len(found["boxes"]) == 1, "the crowd is left out"
+        left, top, right, bottom = found["boxes"][0].int().tolist()
+        assert found["masks"][0].sum() == found["masks"][0, top:bottom, left:right].sum() == 36
+        seen[left] = pixels
+    assert [*sorted(seen)] == [2, WIDTH - 8]
+    assert torch.equal(seen[2].flip(-1), seen[WIDTH - 8])
+
+
+def test_groups_tell_tall_from_wide(tmp_path: Path):
+    sizes = [(100, 100), (400, 300), (300, 400), (160, 90), (90, 160), (104, 100)]
+    images = [dict(id=n, file_name="a.png", width=w, height=h) for n, (w, h) in enumerate(sizes)]
+    assert opened(tmp_path, [], images=images).groups() == [0, 1, -1, 2, -2, 0]
+
+
+def test_coco_and_voc_layouts_are_found(tmp_path: Path):
+    written(tmp_path, [annotation(1)])
+    pictures = open_annotated(str(tmp_path), "train")
+    assert isinstance(pictures, CocoPictures)
+    assert pictures.folder.name == "images"
+    (tmp_path / "coco" / "annotations").mkdir(parents=True)
+    (tmp_path / "coco" / "val2017").mkdir()
+    (tmp_path / "instances_train.json").rename(tmp_path / "coco" / "annotations" / "instances_val2017.json")
+    assert open_annotated(str(tmp_path / "coco"), "val").name(0).endswith("val2017/a.png")
+    with pytest.raises(FileNotFoundError, match="has no split 'test'"):
+        open_annotated(str(tmp_path / "coco"), "test")
+
+
+def test_scenes_in_the_detection_view():
+    whole, seen = (ScenePictures("val", 6, 64, amodal=amodal) for amodal in (True, False))
+    for index in range(len(whole)):
+        scene = whole.scenes.scene(index)
+        (_, amodal), (_, visible) = whole[index], seen[index]
+        for place, item in enumerate(scene.objects):
+            assert (amodal["masks"][place].bool().numpy() == item.amodal).all()
+            assert (visible["masks"][place].bool().numpy() == item.visible).all()
+            assert amodal["boxes"][place].tolist() == [*item.box]
+            assert visible["boxes"][place].tolist() == [*item.visible_box]
+            assert int(amodal["occluded"][place]) == (item.hidden > 0.3)
+            assert bool(amodal["iscrowd"][place]) == (item.hidden > 0.75)
+            assert int(amodal["labels"][place]) == item.label + 1
+    ids = [a["id"] for a in ground_truth(whole)["annotations"]]
+    assert len(ids) == len({*ids})
+    assert min(ids) > 0, "COCO takes 0 for 'not matched'"
+
+
+def test_limit_is_spread_over_the_set(tmp_path: Path):
+    images = [dict(id=n, file_name="a.png", width=WIDTH, height=HEIGHT) for n in range(10)]
+    pictures = CocoPictures(written(tmp_path, [], images=images), tmp_path / "images", limit=3)
+    assert [pictures.image(index)["id"] for index in range(len(pictures))] == [0, 3, 6]
+
+
+def test_decoding_nothing_gives_nothing():
+    assert decode([], (3, 4)).shape == (0, 3, 4)

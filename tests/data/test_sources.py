@@ -1,0 +1,223 @@
+import sys
+from io import BytesIO
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from prism.data.pictures import Unreadable
+from prism.data.scenes import SHAPES, Scenes
+from prism.data.sources import Labelled, limited, open_pictures, splits
+
+
+def store(path: Path, level: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (6, 4), level).save(path)
+    return path
+
+
+def level(picture: Image.Image) -> int:
+    """The grey of a picture of one colour, which must have become RGB."""
+    assert (picture.mode, picture.size) == ("RGB", (6, 4))
+    return int(np.asarray(picture)[0, 0, 0])
+
+
+def seen(pictures: Labelled) -> list[tuple[int, int]]:
+    return [(level(picture), label) for picture, label in (pictures[i] for i in range(len(pictures)))]
+
+
+@pytest.fixture
+def divided(tmp_path: Path) -> Path:
+    """cat, dog and emu to train; dogs and emus to judge."""
+    for number, name in enumerate(("cat", "dog", "emu")):
+        store(tmp_path / "train" / name / "a.png", number)
+    store(tmp_path / "val" / "dog" / "b.JPEG", 80)
+    store(tmp_path / "val" / "emu" / "deep" / "er" / "c.png", 90)
+    store(tmp_path / "val" / "emu" / "a.png", 70)
+    return tmp_path
+
+
+def test_scenes_are_the_generated_ones():
+    for split in splits("scenes"):
+        pictures = open_pictures("scenes", split, size=32, length=3, seed=5)
+        picture, label = pictures[2]
+        expected, number = Scenes(split, 3, 32, 5)[2]
+        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+        assert (label, len(pictures), pictures.classes) == (number, 3, list(SHAPES))
+        assert pictures.name(2) == f"scene 2 of {split}"
+    assert [len(open_pictures("scenes", split)) for split in splits("scenes")] == [10_000, 1_000, 1_000]
+    with pytest.raises(ValueError, match="split must be one of train, val, clean, not 'test'"):
+        open_pictures("scenes", "test")
+
+
+def test_a_split_that_lacks_a_class_keeps_the_numbers_of_the_others(divided: Path):
+    train, val = (open_pictures(str(divided), split) for split in ("train", "val"))
+    assert train.classes == val.classes == ["cat", "dog", "emu"]
+    assert seen(train) == [(0, 0), (1, 1), (2, 2)]
+    assert seen(val) == [(80, 1), (70, 2), (90, 2)]
+    assert val.name(0) == str(divided / "val" / "dog" / "b.JPEG")
+    assert splits(str(divided)) == ["train", "val"]
+
+
+def test_a_class_that_was_never_trained_is_named(divided: Path):
+    (divided / "val" / "fox").mkdir()
+    with pytest.raises(ValueError, match=r"val has classes that .*train lacks: fox$"):
+        open_pictures(str(divided), "val")
+
+
+def test_without_class_folders_to_train_on_a_split_names_its_own_classes(divided: Path):
+    for name in ("cat", "dog", "emu"):
+        (divided / "train" / name / "a.png").unlink()
+        (divided / "train" / name).rmdir()
+    (divided / "train" / "0000.tar").touch()  # shards, say
+    assert open_pictures(str(divided), "val").classes == ["dog", "emu"]
+    assert splits(str(divided)) == ["val"]
+
+
+def test_empty_and_hidden_folders(divided: Path):
+    (divided / "train" / "bee").mkdir()
+    (divided / "train" / ".cache").mkdir()
+    train = open_pictures(str(divided), "train")
+    assert train.classes == ["bee", "cat", "dog", "emu"]
+    assert [label for _, label in seen(train)] == [1, 2, 3]
+    (divided / "test").mkdir()
+    with pytest.raises(ValueError, match=f"there are no labelled pictures in {divided / 'test'}$"):
+        open_pictures(str(divided), "test")
+    (divided / "nothing").mkdir()
+    with pytest.raises(ValueError, match=r"there are no labelled pictures in .*nothing"):
+        open_pictures(str(divided / "nothing"), "")
+
+
+def test_what_is_not_there(divided: Path):
+    with pytest.raises(FileNotFoundError, match=r"has no split 'test'; it has train, val$"):
+        open_pictures(str(divided), "test")
+    with pytest.raises(FileNotFoundError, match=r"has no split ''; it has train, val$"):
+        open_pictures(str(divided), "")
+    for ask in (splits, lambda data: open_pictures(data, "val")):
+        with pytest.raises(FileNotFoundError, match=r"there is no folder .*/nowhere$"):
+            ask(str(divided / "nowhere"))
+
+
+def test_a_folder_of_classes_has_one_split_without_a_name(divided: Path):
+    data = str(divided / "train")
+    assert splits(data) == [""]
+    assert seen(open_pictures(data, "")) == [(0, 0), (1, 1), (2, 2)]
+    with pytest.raises(FileNotFoundError, match=r"train has no split 'val'; it has no splits$"):
+        open_pictures(data, "val")
+
+
+def test_a_class_may_be_called_train(tmp_path: Path):
+    for name in ("bus", "train"):
+        store(tmp_path / name / "a.png")
+    assert open_pictures(str(tmp_path), "").classes == ["bus", "train"]
+
+
+def test_what_cannot_be_read_is_named(divided: Path):
+    bad = divided / "train" / "cat" / "a.png"
+    bad.write_text("not a picture")
+    (divided / "train" / "dog" / "b.png").symlink_to("gone.png")
+    train = open_pictures(str(divided), "train")
+    for index, name in ((0, "cat/a.png cannot be read as a picture"), (2, "there is no picture .*dog/b.png")):
+        with pytest.raises(Unreadable, match=name):
+            train[index]
+    assert level(train[1][0]) == 1
+
+
+def test_a_limited_view_is_spread_evenly(divided: Path):
+    for number in range(9):
+        store(divided / "train" / "cat" / f"{number}.png", 100 + number)
+    whole = open_pictures(str(divided), "train")  # 10, 1 and 1
+    few = limited(whole, 4)
+    assert [few.name(i) for i in range(len(few))] == [whole.name(i) for i in (0, 3, 6, 9)]
+    assert seen(few) == [seen(whole)[i] for i in (0, 3, 6, 9)]
+    assert few.classes == whole.classes
+    assert seen(limited(whole, 99)) == seen(whole)
+    with pytest.raises(IndexError):
+        few[4]
+    with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
+        limited(whole, 0)
+
+
+def encoded(level: int) -> bytes:
+    buffer = BytesIO()
+    Image.new("L", (6, 4), level).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def table(labels: list, pictures: list | None = None, kind=None, **more: list) -> datasets.Dataset:
+    pictures = pictures or [{"bytes": encoded(10 * n), "path": None} for n in range(len(labels))]
+    features = {"scan": datasets.Image(), "species": kind or datasets.ClassLabel(names=["cat", "dog", "emu"])}
+    features |= {name: datasets.Value("int64") for name in more}
+    rows = {"scan": pictures, "species": labels, **more}
+    return datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+
+
+def test_a_saved_data_set_with_splits(tmp_path: Path):
+    path = str(store(tmp_path / "outside.png", 99))
+    val = table([2, 0], [path, {"bytes": encoded(7), "path": "any.png"}], year=[1, 2])
+    datasets.DatasetDict(train=table([0, 1, 2]), val=val).save_to_disk(tmp_path / "saved")
+    data = str(tmp_path / "saved")
+    assert splits(data) == ["train", "val"]
+    assert seen(open_pictures(data, "train")) == [(0, 0), (10, 1), (20, 2)]
+    pictures = open_pictures(data, "val")
+    assert seen(pictures) == [(99, 2), (7, 0)]
+    assert (pictures.classes, pictures.name(1)) == (["cat", "dog", "emu"], f"row 1 of {data}/val")
+    for split, there in (("test", "train, val"), ("", "train, val")):
+        with pytest.raises(FileNotFoundError, match=f"has no split '{split}'; it has {there}"):
+            open_pictures(data, split)
+
+
+def test_a_saved_data_set_without_splits(tmp_path: Path):
+    table([1, 0]).with_format("torch").save_to_disk(tmp_path)
+    assert splits(str(tmp_path)) == [""]
+    pictures = open_pictures(str(tmp_path), "")
+    assert seen(pictures) == [(0, 1), (10, 0)]
+    assert type(pictures[0][1]) is int, "whatever format it was saved in"
+    with pytest.raises(FileNotFoundError, match="has no split 'val'; it has no splits"):
+        open_pictures(str(tmp_path), "val")
+
+
+def test_plain_numbers_are_labels_counted_in_training(tmp_path: Path):
+    number = datasets.Value("int32")
+    splits_ = {"train": table([3, 0], kind=number), "val": table([1], kind=number), "new": table([4], kind=number)}
+    datasets.DatasetDict(splits_).save_to_disk(tmp_path)
+    val = open_pictures(str(tmp_path), "val")
+    assert (val.classes, seen(val)) == (["0", "1", "2", "3"], [(0, 1)])
+    with pytest.raises(ValueError, match=r"new does not number its classes as .*train does"):
+        open_pictures(str(tmp_path), "new")
+
+
+def test_saved_labels_that_cannot_be_trusted(tmp_path: Path):
+    alone = table([0], kind=datasets.ClassLabel(names=["dog"]))  # 0 was the cat in training
+    datasets.DatasetDict(train=table([0, 1]), val=alone, test=table([1, -1])).save_to_disk(tmp_path)
+    with pytest.raises(ValueError, match=r"val does not number its classes as .*train does"):
+        open_pictures(str(tmp_path), "val")
+    with pytest.raises(ValueError, match="test has labels that are no class: -1"):
+        open_pictures(str(tmp_path), "test")
+
+
+def test_columns_that_cannot_be_told_apart_are_listed(tmp_path: Path):
+    two = table([1, 2], kind=datasets.Value("int64"), year=[3, 4])
+    two.save_to_disk(tmp_path / "two")
+    two.remove_columns(["species", "year"]).save_to_disk(tmp_path / "none")
+    with pytest.raises(ValueError, match=r"it has scan \(Image\), species \(Value\), year \(Value\)$"):
+        open_pictures(str(tmp_path / "two"), "")
+    with pytest.raises(ValueError, match=r"one column of pictures and one of labels; it has scan \(Image\)$"):
+        open_pictures(str(tmp_path / "none"), "")
+
+
+def test_saved_pictures_that_cannot_be_read_are_named(tmp_path: Path):
+    table([0, 1], [{"bytes": b"text", "path": None}, None]).save_to_disk(tmp_path)
+    pictures = open_pictures(str(tmp_path), "")
+    for index, reason in enumerate(("row 0 of .* cannot be read as a picture", "row 1 of .* has no picture")):
+        with pytest.raises(Unreadable, match=reason):
+            pictures[index]
+
+
+def test_a_missing_reader_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table([0, 1]).save_to_disk(tmp_path)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ValueError, match=r"^datasets is not installed: pip install prism-vision\[readers\]$"):
+        open_pictures(str(tmp_path), "")

@@ -1,0 +1,214 @@
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor, nn
+
+from prism.data.coco import CocoPictures, ScenePictures
+from prism.data.pictures import unit_pixels
+from prism.evaluation import table
+from prism.evaluation.detection import ground_truth
+from prism.occlusion.detection import (
+    PUBLISHED,
+    CoveredPictures,
+    DetectionBenchmark,
+    DetectorSubject,
+    cover,
+    look,
+    paper_table,
+    write,
+    write_occluded,
+)
+from prism.occlusion.masks import mask_generator
+
+SHARES = (0.1, 0.3, 0.5, 0.7)
+
+
+@st.composite
+def objects(draw: st.DrawFn) -> Tensor:
+    """Masks (n, H, W) of bool: blobs, lines and scattered pixels, that may overlap and may be empty."""
+    height, width = draw(st.integers(4, 40)), draw(st.integers(4, 40))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    density = draw(st.sampled_from([0.02, 0.3, 0.9, 1.0]))
+    masks = torch.rand(draw(st.integers(0, 4)), height, width, generator=generator) < density
+    if len(masks):
+        masks[0, height // 2 :] = False
+    return masks
+
+
+@settings(max_examples=150, deadline=None)
+@given(objects(), st.sampled_from(SHARES), st.integers(0, 2**40), st.integers(0, 9))
+def test_a_block_hides_exactly_its_share_of_its_object(masks: Tensor, share: float, image_id: int, seed: int):
+    eligible = torch.ones(len(masks), dtype=torch.bool)
+    found = cover(masks, eligible, share, mask_generator(image_id, seed))
+    areas = masks.sum((1, 2)).tolist()
+    assert len(found.chosen) == len({*found.chosen}) == min(2, sum(area >= 10 for area in areas))
+    for place, own, besides in zip(found.chosen, found.own, found.besides, strict=True):
+        assert own == round(share * areas[place])
+        assert own + besides == int((masks[place] & found.hidden).sum()), "the other block's part is told apart"
+    if not found.chosen:
+        assert not found.hidden.any()
+
+
+@settings(max_examples=50, deadline=None)
+@given(objects(), st.integers(0, 2**40), st.integers(0, 9))
+def test_the_share_does_not_choose_the_objects(masks: Tensor, image_id: int, seed: int):
+    eligible = torch.ones(len(masks), dtype=torch.bool)
+    chosen = {tuple(cover(masks, eligible, share, mask_generator(image_id, seed)).chosen) for share in (0, *SHARES)}
+    assert len(chosen) == 1
+
+
+def test_crowds_are_not_hidden():
+    masks = torch.ones(3, 8, 8, dtype=torch.bool)
+    for seed in range(10):
+        assert cover(masks, torch.tensor([False, True, False]), 0.3, mask_generator(0, seed)).chosen == [1]
+
+
+def test_the_same_pixels_for_the_same_id_and_seed():
+    """Whatever else the set holds: the same picture at another place is hidden alike, another seed is not."""
+    longer, shorter = (ScenePictures("val", length, 64) for length in (8, 3))
+    one, two = CoveredPictures(longer, 0.5)[2], CoveredPictures(shorter, 0.5)[2]
+    assert torch.equal(one.picture, two.picture)
+    assert torch.equal(one.cover.hidden, two.cover.hidden)
+    assert not torch.equal(one.cover.hidden, CoveredPictures(longer, 0.5, seed=1)[2].cover.hidden)
+
+
+def test_only_hidden_pixels_change():
+    pictures = ScenePictures("val", 2, 64)
+    clean, covered = CoveredPictures(pictures, 0)[1], CoveredPictures(pictures, 0.3, "black")[1]
+    assert torch.equal(clean.picture, unit_pixels(pictures[1][0]))
+    hidden = covered.cover.hidden
+    assert torch.equal(covered.picture[:, ~hidden], clean.picture[:, ~hidden])
+    assert (covered.picture[:, hidden] == 0).all()
+    assert clean.masked == covered.masked
+    assert not clean.cover.hidden.any()
+
+
+def test_the_truth_is_amodal_or_what_is_left():
+    pictures = ScenePictures("val", 4, 64)
+    before = ground_truth(pictures)["annotations"]
+    amodal = [a for one in map(CoveredPictures(pictures, 0.5).__getitem__, range(4)) for a in one.annotations]
+    assert amodal == before
+    view = CoveredPictures(pictures, 0.5, visible=True)
+    for index in range(4):
+        one, (_, target) = view[index], pictures[index]
+        left = {a["id"]: a for a in one.annotations}
+        for id, mask in zip(target["ids"].tolist(), target["masks"].bool(), strict=True):
+            rest = int((mask & ~one.cover.hidden).sum())
+            assert left[id]["area"] == rest if rest else id not in left
+
+
+def test_a_written_folder_holds_what_detectors_see(tmp_path: Path):
+    pictures = ScenePictures("val", 4, 64)
+    view = CoveredPictures(pictures, 0.3, "noise", seed=3)
+    summary = write_occluded(view, tmp_path)
+    read = CocoPictures(tmp_path / "instances.json", tmp_path / "images")
+    assert not read.broken
+    assert (read.classes, read.categories) == (pictures.classes, pictures.categories)
+    for index in range(len(view)):
+        assert torch.equal(unit_pixels(read[index][0]), view[index].picture), "to the last bit"
+        found = {a["id"]: a for a in read.annotations(index)}
+        assert [id for id, a in found.items() if a["masked"]] == sorted(view[index].masked)
+        for id, own in zip(view[index].masked, view[index].cover.own, strict=True):
+            assert found[id]["hidden"] == own == round(0.3 * found[id]["area"])
+    assert summary["pictures"] == summary["two objects"] == 4
+    assert summary["hidden by own block"] == pytest.approx(0.3, abs=0.01)
+
+
+class Knowing(nn.Module):
+    """A detector that knows the truth, except of objects that lost pixels: it wants to see most of what it names."""
+
+    def __init__(self, pictures: ScenePictures):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(7))
+        self.known = [(unit_pixels(pictures[index][0]), pictures[index][1]) for index in range(len(pictures))]
+
+    def forward(self, pictures: list[Tensor]) -> list[dict[str, Any]]:
+        found = []
+        for picture in pictures:
+            clean, target = min(self.known, key=lambda known: float((known[0] - picture).abs().sum()))
+            changed = (clean != picture).any(0)
+            masks = target["masks"].bool()
+            seen = torch.tensor([(mask & ~changed).sum() / mask.sum() > 0.8 for mask in masks])
+            scores = torch.where(target["iscrowd"], 0.1, 0.9)[seen]
+            found.append(
+                dict(boxes=target["boxes"][seen], labels=target["labels"][seen], scores=scores, masks=masks[seen, None])
+            )
+        return found
+
+
+@pytest.fixture(scope="module")
+def pictures() -> ScenePictures:
+    return ScenePictures("val", 6, 64)
+
+
+def subject(pictures: ScenePictures, head: str = "Mask R-CNN", masks: bool = True) -> DetectorSubject:
+    return DetectorSubject("knowing", head, "1", Knowing(pictures), masks, pictures.categories)
+
+
+def test_the_benchmark_tells_masked_from_untouched(pictures: ScenePictures):
+    rows, blocks = DetectionBenchmark(pictures, shares=(0, 0.3)).run([subject(pictures)])
+    found = {(row["setting"], row["subset"]): row for row in rows}
+    for subset in ("all", "masked", "untouched"):
+        assert found["clean", subset]["box AP"] == found["clean", subset]["mask recall75"] == 1
+    assert found["M30", "masked"]["mask AP"] == found["M30", "masked"]["mask recall75"] == 0
+    assert found["M30", "untouched"]["mask AP"] > 0.7
+    assert 0 < found["M30", "all"]["mask AP"] < 1
+    assert found["clean", "masked"]["instances"] == found["M30", "masked"]["instances"] == 12
+    assert [row["two objects"] for row in blocks] == [6, 6]
+
+
+def test_pictures_with_fewer_than_two_objects_are_counted(tmp_path: Path):
+    square = [[1, 1, 9, 1, 9, 9, 1, 9]]
+    annotations = [
+        dict(id=id, image_id=image, category_id=1, bbox=[1, 1, 8, 8], area=64, iscrowd=0, segmentation=square)
+        for id, image in enumerate([0, 1, 1, 1], start=1)
+    ]
+    images = [dict(id=n, file_name="a.png", width=12, height=10) for n in range(3)]
+    (tmp_path / "a.json").write_text(json.dumps(dict(images=images, annotations=annotations, categories=[dict(id=1)])))
+    Image.new("RGB", (12, 10)).save(tmp_path / "a.png")
+    blocks = look([], CoveredPictures(CocoPictures(tmp_path / "a.json", tmp_path), 0.3), 2, 0, "cpu").blocks
+    assert (blocks["two objects"], blocks["one object"], blocks["no object"], blocks["objects"]) == (1, 1, 1, 3)
+
+
+def test_batches_and_workers_change_nothing(pictures: ScenePictures):
+    rows = [
+        DetectionBenchmark(pictures, shares=(0.5,), batch=batch, workers=workers).run([subject(pictures)])
+        for batch, workers in ((1, 0), (4, 1))
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_the_command_s_files(pictures: ScenePictures, tmp_path: Path):
+    subjects = [subject(pictures), subject(pictures, "RetinaNet", masks=False)]
+    main = write(DetectionBenchmark(pictures, seeds=(0, 1)), subjects, tmp_path, "prism occlusion-detection ...")
+    assert main[0]["RetinaNet C"] == main[0]["Mask R-CNN C b"] == main[0]["Mask R-CNN C m"] == "100.0"
+    assert "±" in main[0]["Mask R-CNN M30 m"]
+    assert [line["model"] for line in main[1:]] == [f"{name} (paper, COCO)" for name in PUBLISHED]
+    assert main[-1]["RetinaNet M30"] == "38.8"
+    for name in ("detection.csv", "blocks.csv", "table.md", "subsets.md", "examples.png", "report.html"):
+        assert (tmp_path / name).stat().st_size > 0
+    with (tmp_path / "detection.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["setting"] for row in rows} == {"clean", "M10", "M30", "M50", "M70"}
+    assert len(rows) == 2 * 4 * (1 + 4 * 2), "detectors, subsets, settings and seeds"
+    assert "prism occlusion-detection" in (tmp_path / "table.md").read_text()
+
+
+def test_a_table_without_one_of_the_heads(pictures: ScenePictures):
+    rows, _ = DetectionBenchmark(pictures, shares=(0,)).run([subject(pictures, "RetinaNet", masks=False)])
+    (ours, *_) = paper_table(rows, {("knowing", "RetinaNet"): 7}, "mean")
+    assert ours["RetinaNet C"] == "100.0"
+    assert ours["Mask R-CNN C b"] == ours["RetinaNet M30"] == ""
+    assert table.markdown([ours])
+
+
+def test_a_share_above_one_is_refused(pictures: ScenePictures):
+    with pytest.raises(ValueError, match=r"share must lie between 0 and 1, got 1\.5"):
+        CoveredPictures(pictures, 1.5)

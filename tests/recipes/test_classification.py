@@ -1,0 +1,131 @@
+"""Recipes of classification: what they build from settings and data, and what they refuse."""
+
+import json
+import tarfile
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+
+from prism.cli import main
+from prism.recipes.catalogue import RECIPES, rehearse, run
+from prism.recipes.classification import build, imagenet, imagenette, learner_of
+from prism.training import loop
+from tests.training.small import NETWORK, small_recipe
+
+
+def folder_of_classes(root: Path, classes: int = 3, each: int = 8) -> Path:
+    for split in ("train", "val"):
+        for number in range(classes):
+            (root / split / f"class{number}").mkdir(parents=True)
+            for index in range(each):
+                picture = Image.new("RGB", (40 + index, 36), (60 * number, 10 * index, 0))
+                picture.save(root / split / f"class{number}" / f"{index}.png")
+    return root
+
+
+def test_the_papers_recipe():
+    recipe = imagenet()
+    assert (recipe.model, recipe.epochs, recipe.batch, recipe.lr) == ("prism_tiny", 300, 1024, 1e-3)
+    assert (recipe.betas, recipe.weight_decay, recipe.warmup, recipe.size) == ((0.9, 0.999), 0.05, 5, 224)
+    assert (recipe.ponder, recipe.vq, recipe.smoothing, recipe.schedule) == (0.005, 0.01, 0.1, "cosine")
+    assert (recipe.mixup, recipe.cutmix, recipe.erasing, recipe.hiding) == (0.8, 1.0, 0.25, True)
+
+
+def test_no_hiding_switches_erasing_and_cutmix_off():
+    shown = replace(imagenet(), network=NETWORK, model="prism_nano", hiding=False)
+    assert learner_of(shown, 10).mixing.cutmix_alpha == 0  # pyright: ignore
+    assert learner_of(replace(shown, hiding=True), 10).mixing.cutmix_alpha == 1  # pyright: ignore
+    assert learner_of(imagenette(), 10).mixing is None
+
+
+def test_a_folder_trains_any_timm_model_and_names_its_classes(tmp_path: Path):
+    data = folder_of_classes(tmp_path / "data")
+    recipe = small_recipe(tmp_path / "run", data=str(data), model="resnet10t", epochs=1, length=None)
+    rows = run(recipe)
+    assert "val top-1" in rows[-1]
+    with safe_open(recipe.out / "best.safetensors", "pt") as file:
+        about = file.metadata()
+    assert json.loads(about["classes"]) == ["class0", "class1", "class2"]
+    assert about["network"] == ""
+
+
+def test_shards_train_and_are_judged(tmp_path: Path):
+    for split in ("train", "val"):
+        with tarfile.open(tmp_path / f"{split}-0.tar", "w") as archive:
+            for number in range(16):
+                buffer = BytesIO()
+                Image.new("RGB", (40, 36), (15 * number, 0, 0)).save(buffer, "PNG")
+                for name, content in ((f"{number}.png", buffer.getvalue()), (f"{number}.cls", b"%d" % (number % 2))):
+                    info = tarfile.TarInfo(name)
+                    info.size = len(content)
+                    archive.addfile(info, BytesIO(content))
+    recipe = small_recipe(tmp_path / "run", data=str(tmp_path), epochs=1, length=16, classes=2)
+    assert 0 <= run(recipe)[-1]["val top-1"] <= 100
+    with pytest.raises(ValueError, match="how many classes"):
+        build(replace(recipe, classes=None), loop.start(recipe))
+
+
+def test_finetuning_keeps_all_but_a_head_of_another_size(tmp_path: Path):
+    first = small_recipe(tmp_path / "first", epochs=1)
+    run(first)
+    weights = tmp_path / "first" / "last.safetensors"
+    found = learner_of(replace(first, weights=weights, seed=5), 3).network.state_dict()
+    with safe_open(weights, "pt") as file:
+        key = "stages.0.tokeniser.conv.weight"
+        torch.testing.assert_close(found[key], file.get_tensor(key))
+        assert file.get_tensor("head.fc.weight").shape[0] != found["head.fc.weight"].shape[0] == 3
+
+
+def test_an_unreadable_picture_stops_an_evaluation_in_one_sentence(tmp_path: Path, capsys):
+    data = folder_of_classes(tmp_path / "data")
+    (data / "val" / "class1" / "3.png").write_bytes(b"nothing")
+    words = ["--data", str(data), "--model", "resnet10t", "--length", "None", "--splits", "val", "--batch", "8"]
+    words += ["--size", "32", "--epochs", "1", "--workers", "1", "--out", str(tmp_path / "run")]
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "scenes", *words])
+    assert str(stop.value).startswith("prism: ")
+    assert str(stop.value).count("\n") == 0
+    assert "class1/3.png cannot be read as a picture" in str(stop.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (dict(model="prism_nanno"), "no model is called 'prism_nanno'"),
+        (dict(network=("depth=3",)), "does not take"),
+        (dict(network=("depth",)), "KEY=VALUE"),
+        (dict(data="nowhere"), "nowhere"),
+        (dict(splits=("test",)), "test"),
+        (dict(classes=4), "has 10 classes, not 4"),
+        (dict(batch=64), "a batch of 64 needs as many samples"),
+    ],
+)
+def test_what_cannot_be_built_is_said(tmp_path: Path, changes, sentence):
+    recipe = small_recipe(tmp_path, **changes)
+    with pytest.raises((ValueError, OSError), match=sentence):
+        build(recipe, loop.start(recipe))
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if not name.startswith("coco")])
+def test_every_recipe_says_what_it_is(name):
+    assert (RECIPES[name].__doc__ or "").count("\n") >= 2
+    assert RECIPES[name]().out.parts[0] == "runs"
+
+
+def test_a_rehearsal_needs_no_data():
+    said = rehearse(replace(imagenet(), size=64))
+    assert "10.61 M parameters" in said
+    assert "vq" in said
+
+
+def test_commands(capsys, tmp_path: Path):
+    main(["recipes"])
+    assert "imagenette" in capsys.readouterr().out
+    main(["train", "imagenet", "--dry-run", "--size", "64", "--model", "prism_nano", "--out", str(tmp_path / "x")])
+    assert "one step on noise" in capsys.readouterr().out
+    assert not (tmp_path / "x").exists()
