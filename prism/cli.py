@@ -8,13 +8,14 @@ from typing import Annotated
 
 import torch
 import tyro
-from accelerate import PartialState
+from accelerate import Accelerator, PartialState
 from rich.console import Console
 from timm.data import resolve_data_config
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg
 from tyro.extras import subcommand_type_from_defaults
 
 import prism
+from prism.data.coco import open_annotated
 from prism.data.pictures import open_split, unit_pixels
 from prism.data.scenes import SHAPES, Scenes
 from prism.data.segmentation import LabelledImages, open_segmentation
@@ -23,14 +24,17 @@ from prism.evaluation import complexity, speed, table
 from prism.model.creation import Checkpoint, create, find_checkpoint, find_checkpoints, open_model
 from prism.model.weights import read_about
 from prism.occlusion import CURVES, FILLS, PAPER_SETTINGS, OcclusionBenchmark, Subject
+from prism.occlusion import detection as detection_benchmark
 from prism.occlusion import segmentation as segmentation_benchmark
 from prism.occlusion.benchmark import Pictures
 from prism.occlusion.fills import Fill
 from prism.recipes.catalogue import RECIPES, first_line, rehearse, run
-from prism.studies import accuracy, prediction
+from prism.studies import accuracy, feeding, prediction
+from prism.studies import detection as detection_study
 from prism.studies import occlusion as occlusion_study
 from prism.studies import segmentation as segmentation_study
 from prism.studies import slots as slot_study
+from prism.tasks.detection import TITLES, load_detector
 from prism.tasks.segmentation import Inference, load_segmenter
 
 app = tyro.extras.SubcommandApp()
@@ -220,6 +224,8 @@ def eval_(
 ) -> None:
     """Accuracy on whole pictures, one row a split; of PRISM also its steps and what they cost.
 
+    Of detectors, COCO's twelve numbers for boxes and masks: of all objects and of those flagged as occluded.
+
     Args:
         models: NAME=FILE,... with weights of training runs, FILE.safetensors, or NAME of a PRISM variant or timm model
         data: a folder of folders of pictures, one a class; or scenes, the generated ones
@@ -234,6 +240,9 @@ def eval_(
         device: auto, cpu, cuda, ...
         out: folder for accuracy.csv and accuracy.md
     """
+    if models and _task(models[0]) == "detection":
+        _eval_detectors([Path(model) for model in models], data, split or "val", batch, workers, limit, device, out)
+        return
     processes, device = _place(device)
     checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec)]
     splits, classes = _pictures(checkpoints, data, split.split(","), size, limit)
@@ -305,6 +314,90 @@ def segment(
     rows = segmentation_study.segment(subject, inference.network.classes, images, out)
     table.show(rows, f"{subject.name}, {checkpoint}")
     print(f"wrote {2 * len(rows)} pictures into {out}")
+
+
+@app.command
+def detect(
+    images: Positional[list[Path]],
+    checkpoint: Path,
+    occlude: float | None = None,
+    threshold: float = 0.5,
+    seed: int = 0,
+    out: Path = Path("runs/detect"),
+) -> None:
+    """Find objects in photographs: boxes, masks and labels, drawn and as JSON.
+
+    Args:
+        images: pictures of any size
+        checkpoint: weights of a detector (safetensors)
+        occlude: look again with this share hidden of two of the objects that were found
+        threshold: lowest score of an object that is drawn
+        seed: of what is hidden
+        out: folder for NAME.png and NAME.json, and NAME-occluded.png and .json
+    """
+    detector = load_detector(checkpoint)
+    occlusion = detection_study.Occlusion(occlude, seed) if occlude is not None else None
+    rows = detection_study.draw(detector, images, out, threshold, occlusion)
+    table.show(rows, f"{TITLES[detector.design.head]} on {detector.design.model}, {checkpoint}")
+    print(f"wrote {len(rows)} pictures and as many JSON files into {out}")
+
+
+@app.command(name="occlusion-detection")
+def occlusion_detection(
+    data: str,
+    files: Positional[tuple[Path, ...]] = (),
+    split: str = "val",
+    out: Path = Path("runs/occlusion-detection"),
+    shares: str = "0.1,0.3,0.5,0.7",
+    visible: bool = False,
+    fills: str = "mean",
+    seeds: str = "0",
+    write: bool = False,
+    batch: int = 8,
+    workers: int = 2,
+    limit: int | None = None,
+    device: str = "auto",
+) -> None:
+    """How well do detectors stand occlusion? AP clean and with a share of two objects a picture hidden (M30, M50).
+
+    Args:
+        data: a folder with pictures and COCO JSON, in COCO's layout or with instances_{train,val}.json; or scenes
+        files: weights of detectors (safetensors); those of one backbone and head are its training runs
+        split: which pictures of it
+        out: folder for CSVs, tables, examples and report.html
+        shares: of an object's pixels that are hidden, comma-separated
+        visible: ask for the part of an object that is left to see, not for the whole
+        fills: what stands in hidden pixels, comma-separated: mean, black, grey, noise, blur, texture, or all
+        seeds: mask seeds, comma-separated
+        write: also write the occluded pictures as COCO folders, for other frameworks; without files do only this
+        batch: pictures at a time
+        workers: processes that read pictures
+        limit: measure only so many pictures, spread over the data; of scenes 500 by default
+        device: auto, cpu, cuda, ...
+    """
+    if not files and not write:
+        raise ValueError("name at least one detector's weights, or --write the occluded pictures")
+    _, device = _place(device)
+    pictures = open_annotated(data, split, int(read_about(files[0]).get("size", 96)) if files else 96, limit)
+    benchmark = detection_benchmark.DetectionBenchmark(
+        pictures,
+        [0.0, *_numbers(shares)],
+        _fills(fills),
+        [int(n) for n in _numbers(seeds)],
+        visible,
+        batch=batch,
+        workers=workers,
+        device=device,
+    )
+    subjects = detection_study.subjects_of(files, pictures)
+    with Console(stderr=True).status("") as status:
+        rows = detection_benchmark.write(benchmark, subjects, out, _command(), status.update) if files else []
+        blocks = detection_benchmark.write_folders(benchmark, out, status.update) if write else []
+    if rows:
+        table.show(rows, f"AP on {data}, per cent, {benchmark.fills[0]} fill")
+        print(f"wrote {out / 'report.html'}")
+    if blocks:
+        table.show(blocks, f"COCO folders in {out}, and what is hidden there")
 
 
 @app.command(name="occlusion-segmentation")
@@ -380,6 +473,14 @@ def train(recipe: Recipe) -> None:
 
 
 @app.command
+def feed(recipe: Recipe) -> None:
+    """Does the data keep up? Training speed on real batches against that on one batch held in memory."""
+    with Console(stderr=True).status("") as status:
+        rows = feeding.measure(recipe, steps=20, repeats=5, progress=status.update)
+    table.show(rows, f"{recipe.model}: pictures a second fed and held, and the share kept, per cent")
+
+
+@app.command
 def recipes() -> None:
     """List the recipes that `prism train` knows."""
     rows = [
@@ -400,6 +501,29 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"prism: {sentence}")
     except KeyboardInterrupt:
         sys.exit("prism: interrupted")
+
+
+def _task(spec: str) -> str:
+    """What the weights of a file are for."""
+    file = Path(spec)
+    return read_about(file).get("task", "") if file.suffix == ".safetensors" and file.exists() else ""
+
+
+def _eval_detectors(
+    files: list[Path], data: str, split: str, batch: int, workers: int, limit: int | None, device: str, out: Path | None
+) -> None:
+    accelerator = Accelerator(cpu=device == "cpu" or not torch.accelerator.is_available())
+    pictures = open_annotated(data, split, int(read_about(files[0]).get("size", 96)), limit)
+    rows = detection_study.evaluate(files, pictures, accelerator, min(batch, 8), workers)
+    if accelerator.is_main_process:
+        shown = [
+            {"detector": " ".join(str(row.pop(key)) for key in ("backbone", "head", "run", "subset"))} | row
+            for row in map(dict, rows)
+        ]
+        table.show(shown, f"COCO's numbers on {data} {split}, from 0 to 1")
+        if out:
+            table.write(rows, out / "detection", f"COCO's numbers from 0 to 1.\n\n`{_command()}`")
+            print(f"wrote {out / 'detection.csv'} and {out / 'detection.md'}")
 
 
 def _place(device: str) -> tuple[PartialState, str]:

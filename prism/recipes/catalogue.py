@@ -29,7 +29,7 @@ RECIPES: dict[str, Callable[[], Settings]] = {
 def run(recipe: Settings) -> list[dict[str, Any]]:
     """Train a recipe to its end, or on to it, and return the rows of its epochs."""
     accelerator = loop.start(recipe)
-    job = _task(recipe).build(recipe, accelerator)
+    job = task_of(recipe).build(recipe, accelerator)
     rows = loop.train(job, recipe, accelerator)
     if accelerator.is_main_process:
         report.write(recipe)
@@ -40,7 +40,7 @@ def run(recipe: Settings) -> list[dict[str, Any]]:
 
 def rehearse(recipe: Settings) -> str:
     """One step on noise: that the recipe fits the machine is seen before its data is there."""
-    task = _task(recipe)
+    task = task_of(recipe)
     classes = recipe.classes or 10
     learner = task.learner_of(recipe, classes)
     batch = task.random_batch(recipe, classes)
@@ -54,7 +54,8 @@ def first_line(name: str) -> str:
     return (RECIPES[name].__doc__ or "").strip().splitlines()[0]
 
 
-def _task(recipe: Settings) -> Any:
+def task_of(recipe: Settings) -> Any:
+    """The module that builds a recipe."""
     return {
         classification.Classification: classification,
         detection.Detection: detection,

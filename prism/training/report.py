@@ -35,9 +35,11 @@ def curves(rows: list[dict[str, Any]]) -> Figure:
     """Loss and rate by step; accuracy, halting steps and use of the codebooks by epoch."""
     steps = [row for row in rows if row["kind"] == "train"]
     epochs = [row for row in rows if row["kind"] == "epoch"]
+    other = {"kind", "step", "lr", "images/s"}
+    losses = [name for name in (steps[-1] if steps else {}) if name not in other and not name.startswith("steps ")]
     judged = [name for name in (epochs[-1] if epochs else {}) if name.endswith(("top-1", "AP", "mIoU"))]
     panels = [
-        ("loss", steps, ["loss"]),
+        ("loss", steps, losses),
         ("learning rate", steps, ["lr"]),
         ("judged", epochs, judged),
         ("mean steps", epochs, [f"steps {stage}" for stage in range(1, 5)]),
