@@ -18,6 +18,10 @@ README = (ROOT / "README.md").read_text()
 TRAINING = "--size 32 --batch 8 --steps 2 --limit 8 --workers 0"
 SHORTER = {
     "train": TRAINING,
+    "train scenes-retinanet": "--sizes 64 --longest 64 --batch 4 --steps 1 --length 8 --limit 4 --workers 0",
+    "train scenes-semfpn": "--size 32 --batch 4 --steps 1 --length 8 --limit 4 --workers 0",
+    "occlusion-detection": "--limit 4 --workers 0",
+    "occlusion-segmentation": "--limit 4 --workers 0",
     "eval": "--limit 8 --workers 0",
     "occlusion": "--limit 8 --workers 0",
     "speed": "--size 32 --repeats 2",
@@ -56,7 +60,7 @@ def test_commands_run(folder: Path):
     assert len(commands()) >= 10
     for line in commands():
         _, verb, *words = shlex.split(line)
-        short = "" if "--dry-run" in words else SHORTER.get(verb, "")
+        short = SHORTER.get(f"{verb} {words[0]}", SHORTER.get(verb, "")) if words and "--dry-run" not in words else ""
         main([verb, *words, *short.split()])
     assert (folder / "runs" / "scenes" / "report.html").exists()
     assert (folder / "runs" / "occlusion" / "report.html").exists()

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from prism.data.pictures import Unreadable, decode_picture
 from prism.data.sources import optional
-from prism.data.stream import ALONE, Batch, Collate, Ranks, Sample, View, seed_everything, seed_of, stacked
+from prism.data.stream import ALONE, Batch, Collate, Ranks, Sample, View, seed_of, seed_views, stacked
 
 SUFFIXES = ("jpg", "jpeg", "png", "webp")
 HOPELESS = 1000  # so many unreadable samples in a row are no accident
@@ -108,7 +108,7 @@ class ShardStream:
         ahead: deque[Raw] = deque()
         while True:
             sample = _first_readable(ahead, raw)
-            seed_everything(seed_of(self.seed, epoch, crc32(ahead.popleft()["__key__"].encode())))
+            seed_views(seed_of(self.seed, epoch, crc32(ahead.popleft()["__key__"].encode())))
             picture, target = self.view(sample.picture, sample.target)
             yield sample._replace(picture=picture, target=target)
 

@@ -197,7 +197,7 @@ class DetectionBenchmark:
         if not len(self.pictures):
             raise ValueError("the data set is empty")
         rows, blocks = [], []
-        for share, filling, seed in self._jobs():
+        for share, filling, seed in self.jobs():
             progress(f"{setting_name(share)}, {filling} fill, mask seed {seed}")
             view = CoveredPictures(self.pictures, share, filling, seed, self.visible)
             found = look(subjects, view, self.batch, self.workers, self.device)
@@ -211,7 +211,7 @@ class DetectionBenchmark:
                 rows += [subject.key | which | row for row in of_subsets]
         return rows, blocks
 
-    def _jobs(self) -> Iterator[tuple[float, Fill, int]]:
+    def jobs(self) -> Iterator[tuple[float, Fill, int]]:
         """Neither fill nor seed changes a clean picture; but the seed says which objects are about to be hidden."""
         for share in self.shares:
             for filling in self.fills if share else self.fills[:1]:
@@ -270,6 +270,20 @@ def write_occluded(view: CoveredPictures, out: Path) -> dict[str, Any]:
         covers.append(one._replace(picture=torch.empty(0)))
     (out / "instances.json").write_text(json.dumps(truth))
     return _summary(covers)
+
+
+def write_folders(
+    benchmark: DetectionBenchmark, out: Path, progress: Callable[[str], None] = lambda _: None
+) -> list[dict[str, Any]]:
+    """A COCO folder for each setting but the clean one, fill and mask seed; rows of what is hidden there."""
+    rows = []
+    for share, filling, seed in benchmark.jobs():
+        if share:
+            name = f"{setting_name(share)}-{filling}-{seed}"
+            progress(f"writing {name}")
+            view = CoveredPictures(benchmark.pictures, share, filling, seed, benchmark.visible)
+            rows.append({"folder": name, **write_occluded(view, out / name)})
+    return rows
 
 
 def write(

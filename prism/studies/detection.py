@@ -9,17 +9,20 @@ from typing import Any, NamedTuple
 import torch
 from accelerate import Accelerator
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
+from torchvision.models.detection import MaskRCNN
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
 from prism.data.pictures import read_picture, unit_pixels
+from prism.evaluation.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.evaluation.detection import Annotated, as_results, by_subset, flagged, ground_truth, instances
 from prism.occlusion.benchmark import IMAGENET_MEAN
-from prism.occlusion.detection import DetectorSubject, cover
+from prism.occlusion.detection import PUBLISHED, DetectorSubject, cover
 from prism.occlusion.fills import fill
 from prism.occlusion.masks import mask_generator
 from prism.occlusion.report import COLOURS
-from prism.tasks.detection import TITLES, Loaded, detect, load_detector
+from prism.tasks.detection import TITLES, Design, Loaded, build_network, detect, load_detector
+from prism.tasks.learner import find_prism
 
 OPACITY = 0.5
 NAMED = 3  # objects that a row of the table has room for
@@ -84,6 +87,46 @@ def evaluate(
         results = detect(network, pictures, accelerator, batch, workers)
         rows += [subject.key | row for row in by_subset(truth, results, subsets, subject.finds_masks)]
     return rows
+
+
+def costs(design: Design, classes: int = 80, size: tuple[int, int] = (800, 1333)) -> dict[str, Any]:
+    """Parameters beside the paper's, and multiply-accumulates of a picture in which as much is found as may be.
+
+    A PRISM inside is counted at the paper's mean steps.
+    """
+    network = build_network(design, classes).eval()
+    if isinstance(network.detector, MaskRCNN):
+        regions: Any = network.detector.roi_heads
+        regions.score_thresh = -1.0  # whatever the weights, a mask for each of a hundred regions
+    prism, further = find_prism(network), 0.0
+    if prism is not None:
+        prism.fixed_steps = 1
+        steps = step_cost(prism, (_padded(size[0]), _padded(size[1])))
+        further = steps.macs(PAPER_STEPS) - steps.at_one_step
+    macs = macs_by_module(_Unbatched(network), size)[""] + further
+    paper = PUBLISHED["PRISM"][design.head == "maskrcnn"][0] if design.model == "prism_tiny" else None
+    return {
+        "detector": f"{TITLES[design.head]} on {design.model}",
+        "M parameters": parameters(network) / 1e6,
+        "paper": paper,
+        "of the backbone": parameters(network.maps.backbone) / 1e6,
+        f"GMAC at {size[0]} x {size[1]}": macs / 1e9,
+    }
+
+
+class _Unbatched(nn.Module):
+    """Takes a batch where a detector takes a list."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Any:
+        return self.network(list(images))
+
+
+def _padded(side: int) -> int:
+    return -(-side // 32) * 32
 
 
 def subjects_of(files: Sequence[Path], pictures: Annotated) -> list[DetectorSubject]:

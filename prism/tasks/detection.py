@@ -6,7 +6,8 @@ Parameters with 80 classes and width 256: see `tests/tasks/test_detection.py`, w
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +21,7 @@ from torchvision.models.detection import MaskRCNN, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+from torchvision.models.detection.retinanet import RetinaNetHead
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 from torchvision.models.detection.transform import GeneralizedRCNNTransform, resize_boxes
 from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
@@ -36,6 +38,7 @@ from prism.tasks.learner import Learner, Outcome, Weights, find_prism, mean_step
 Head = Literal["retinanet", "maskrcnn"]
 TITLES: dict[Head, str] = {"retinanet": "RetinaNet", "maskrcnn": "Mask R-CNN"}
 PAPER_WEIGHTS = Weights()
+NORM_GROUPS = 8
 MOST = 100  # detections of a picture: COCO counts no more
 
 
@@ -50,6 +53,7 @@ class Design(NamedTuple):
     longest: int = 1333  # but no side is longer
     proposals: int = 1000  # regions that Mask R-CNN looks at; in training it draws from twice as many
     regions: int = 512  # of these that one picture trains
+    norm: bool = False  # group norms in the pyramid and the heads, for which a short training is grateful
 
 
 class PyramidMaps(nn.Module):
@@ -58,10 +62,12 @@ class PyramidMaps(nn.Module):
     A detector hands on nothing but maps. So PRISM's trace of a training batch waits here until it is fetched.
     """
 
-    def __init__(self, backbone: PyramidBackbone, first: int, width: int, extra: ExtraFPNBlock):
+    def __init__(self, backbone: PyramidBackbone, first: int, width: int, extra: ExtraFPNBlock, norm: bool = False):
         super().__init__()
         self.backbone, self.first, self.out_channels = backbone, first, width
-        self.pyramid = FeaturePyramidNetwork(backbone.channels[first:], width, extra)
+        for level in range(first):  # what is not used is neither brought to its stride nor trained to be
+            backbone.resize[level] = nn.Identity()
+        self.pyramid = FeaturePyramidNetwork(backbone.channels[first:], width, extra, _norm(norm))
         self._trace: Trace | None = None
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
@@ -234,10 +240,12 @@ class _Transform(GeneralizedRCNNTransform):
 
 def _retinanet(design: Design, backbone: PyramidBackbone, classes: int) -> RetinaNet:
     """Strides 8 to 32, and P6 and P7 above them; nine anchors a place. Class 0 never occurs, as torchvision has it."""
-    width = design.width
-    maps = PyramidMaps(backbone, 1, width, LastLevelP6P7(backbone.channels[-1], width))
+    width, norm = design.width, design.norm
+    maps = PyramidMaps(backbone, 1, width, LastLevelP6P7(backbone.channels[-1], width), norm)
     octaves = [tuple(int(side * 2 ** (third / 3)) for third in range(3)) for side in _sides(design.anchor)]
-    detector = RetinaNet(maps, classes + 1, anchor_generator=_anchors(octaves), detections_per_img=MOST)
+    anchors = _anchors(octaves)
+    head = RetinaNetHead(width, anchors.num_anchors_per_location()[0], classes + 1, _norm(norm))
+    detector = RetinaNet(maps, classes + 1, anchor_generator=anchors, head=head, detections_per_img=MOST)
     _answer_in_float32(detector.head)
     return detector
 
@@ -245,7 +253,7 @@ def _retinanet(design: Design, backbone: PyramidBackbone, classes: int) -> Retin
 def _mask_rcnn(design: Design, backbone: PyramidBackbone, classes: int) -> MaskRCNN:
     """Strides 4 to 32 and one above for proposals; heads as wide as the pyramid, the boxes' layers four times that."""
     width, everything = design.width, classes + 1  # with the background
-    maps = PyramidMaps(backbone, 0, width, LastLevelMaxPool())
+    maps = PyramidMaps(backbone, 0, width, LastLevelMaxPool(), design.norm)
     detector = MaskRCNN(
         maps,
         rpn_anchor_generator=_anchors([(side,) for side in _sides(design.anchor)]),
@@ -259,12 +267,16 @@ def _mask_rcnn(design: Design, backbone: PyramidBackbone, classes: int) -> MaskR
         box_batch_size_per_image=design.regions,
         box_detections_per_img=MOST,
         mask_roi_pool=_roi_pool(14, design.anchor),
-        mask_head=MaskRCNNHeads(width, (width,) * 4, 1),
+        mask_head=MaskRCNNHeads(width, (width,) * 4, 1, _norm(design.norm)),
         mask_predictor=MaskRCNNPredictor(width, width, everything),
     )
     for part in ("rpn.head", "roi_heads.box_predictor", "roi_heads.mask_predictor"):
         _answer_in_float32(detector.get_submodule(part))
     return detector
+
+
+def _norm(wanted: bool) -> Callable[..., nn.Module] | None:
+    return partial(nn.GroupNorm, NORM_GROUPS) if wanted else None
 
 
 def _sides(anchor: int) -> list[int]:

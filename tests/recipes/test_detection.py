@@ -1,0 +1,118 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+
+from prism.recipes import catalogue, detection
+from prism.recipes.detection import Detection
+from prism.tasks.detection import load_detector
+from prism.training.checkpoint import export
+from prism.training.log import read_log
+from tests.data.test_coco import annotation, written
+
+NAMES = [f"{data}-{head}" for data in ("coco", "voc", "scenes") for head in ("retinanet", "maskrcnn")]
+TINY = dict(length=8, batch=4, epochs=1, limit=3, sizes=(64,), longest=64, width=16, workers=0, log_every=1, warmup=0.0)
+
+
+def tiny(name: str, out: Path, **others: object) -> Detection:
+    recipe = catalogue.RECIPES[name]()
+    assert isinstance(recipe, Detection)
+    return replace(recipe, out=out, **{**TINY, **others})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_is_listed_and_describes_itself(name: str):
+    recipe = catalogue.RECIPES[name]()
+    assert isinstance(recipe, Detection)
+    assert recipe.out == Path("runs") / name
+    assert f"prism train {name}" in (catalogue.RECIPES[name].__doc__ or "")
+
+
+def test_the_papers_protocol():
+    for name, rate in (("coco-retinanet", 1e-4), ("coco-maskrcnn", 2e-4)):
+        recipe = catalogue.RECIPES[name]()
+        assert isinstance(recipe, Detection)
+        assert (recipe.epochs, recipe.batch, recipe.lr, recipe.weight_decay) == (12, 8, rate, 1e-4)
+        assert (recipe.model, recipe.width, recipe.sizes, recipe.longest) == ("prism_tiny", 256, (800,), 1333)
+        assert [round(recipe.rate(step, 12_000, 1000) / rate, 4) for step in (7_999, 8_000, 11_000)] == [1, 0.1, 0.01]
+
+
+@pytest.mark.parametrize("name", ["scenes-retinanet", "scenes-maskrcnn"])
+def test_a_dry_run_takes_one_step_on_noise(name: str, tmp_path: Path):
+    said = catalogue.rehearse(tiny(name, tmp_path))
+    assert "one step on noise" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_training_lowers_the_loss(tmp_path: Path):
+    """prism_nano with RetinaNet, in 25 steps."""
+    rows = catalogue.run(tiny("scenes-retinanet", tmp_path, length=50, batch=2, lr=3e-3))
+    steps = [row for row in read_log(tmp_path / "log.jsonl") if row["kind"] == "train"]
+    losses = [row["classification"] + row["bbox_regression"] for row in steps]
+    assert sum(losses[-4:]) < 0.75 * sum(losses[:4])
+    assert 0 <= rows[-1]["val box AP"] <= 1
+    assert {f"val box {name}" for name in ("AP", "AP50", "ARl")} <= {*rows[-1]}
+    for name in ("best.safetensors", "report.html", "curves.png"):
+        assert (tmp_path / name).exists()
+
+
+def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path):
+    """With the first stage frozen."""
+    common = dict(frozen=1, schedule="constant")
+    catalogue.run(tiny("scenes-retinanet", tmp_path / "whole", epochs=2, **common))
+    catalogue.run(tiny("scenes-retinanet", tmp_path / "parts", epochs=2, steps=3, **common))
+    files = sorted((tmp_path / "parts" / "checkpoints").iterdir())
+    state = torch.load(files[-1], weights_only=True)
+    state["settings"] = state["settings"].replace('"steps": 3', '"steps": null')
+    torch.save(state, files[-1])
+    catalogue.run(tiny("scenes-retinanet", tmp_path / "parts", epochs=2, **common))
+    one, other = (load_detector(tmp_path / name / "last.safetensors").network for name in ("whole", "parts"))
+    for (key, value), (_, again) in zip(one.state_dict().items(), other.state_dict().items(), strict=True):
+        torch.testing.assert_close(value, again, msg=lambda text, key=key: f"{key}: {text}")
+
+
+def test_a_folder_with_coco_json_and_a_classifier_to_start_from(tmp_path: Path):
+    (tmp_path / "data").mkdir()
+    objects = [annotation(1), annotation(2, image_id=9), annotation(3, bbox=[50, 50, 1, 1])]
+    file = written(tmp_path / "data", objects)
+    (tmp_path / "data" / "instances_val.json").write_text(file.read_text())
+    classifier = timm.create_model("prism_nano", num_classes=3)
+    export(classifier.state_dict(), tmp_path / "classifier.safetensors", {"model": "prism_nano"})
+    recipe = tiny(
+        "voc-maskrcnn",
+        tmp_path / "run",
+        data=str(tmp_path / "data"),
+        weights=tmp_path / "classifier.safetensors",
+        batch=2,
+        lr=1e-12,
+        limit=None,
+        network=(),
+    )
+    rows = catalogue.run(recipe)
+    assert {"val box AP", "val mask AP"} <= {*rows[-1]}
+    loaded = load_detector(tmp_path / "run" / "last.safetensors")
+    assert (loaded.classes, loaded.categories) == (["early", "late"], [7, 90])
+    started = classifier.state_dict()
+    for key, value in loaded.network.maps.backbone.body.named_parameters():
+        torch.testing.assert_close(value, started[key], atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (dict(sizes=()), "sizes must be at least one side"),
+        (dict(width=0), "width must be at least 1, got 0"),
+        (dict(frozen=5), "frozen must be from 0 to 4 stages, got 5"),
+        (dict(vq=-1.0), r"vq must be at least 0, got -1\.0"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(change: dict[str, object], sentence: str):
+    with pytest.raises(ValueError, match=sentence):
+        replace(detection.scenes_retinanet(), **change)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_wrong_argument_of_the_backbone_is_one_sentence(tmp_path: Path):
+    with pytest.raises(ValueError, match="prism_nano does not take colour=red"):
+        detection.learner_of(tiny("scenes-retinanet", tmp_path, network=("colour=red",)), 10)
