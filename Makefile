@@ -12,13 +12,13 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-DEMO := --steps 250 --limit 500
+DEMO := --steps 200 --limit 300
 demo: setup  ## trains PRISM and a PVTv2 on generated scenes, hides parts of pictures, and compares the two
 	$(BIN)/prism train scenes $(DEMO) --out runs/demo/prism
 	$(BIN)/prism train scenes $(DEMO) --model pvt_v2_b0 --lr 1e-3 --out runs/demo/pvt
 	$(BIN)/prism slots --checkpoint runs/demo/prism/best.safetensors --out runs/demo/slots
 	$(BIN)/prism occlusion runs/demo/prism/best.safetensors runs/demo/pvt/best.safetensors \
-		--data scenes --limit 500 --out runs/demo/occlusion
+		--data scenes --limit 300 --out runs/demo/occlusion
 
 test: setup
 	$(BIN)/python -m pytest
