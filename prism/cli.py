@@ -474,7 +474,7 @@ def train(recipe: Recipe) -> None:
 
 @app.command
 def feed(recipe: Recipe) -> None:
-    """Does the data keep up? Training speed on real batches against that on one batch held in memory."""
+    """Does the data keep up? Training speed on real batches against that on batches held in memory."""
     with Console(stderr=True).status("") as status:
         rows = feeding.measure(recipe, steps=20, repeats=5, progress=status.update)
     table.show(rows, f"{recipe.model}: pictures a second fed and held, and the share kept, per cent")
