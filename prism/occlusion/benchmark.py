@@ -75,6 +75,19 @@ CURVES = (
 )
 
 
+def jobs(
+    settings: Sequence[Setting], fills: Sequence[Fill], seeds: Sequence[int]
+) -> Iterator[tuple[Setting, Fill, int]]:
+    """All that is measured; clean once, since neither fill nor seed changes it."""
+    for setting in settings:
+        if setting == CLEAN:
+            yield setting, fills[0], seeds[0]
+        else:
+            for filling in fills:
+                for seed in seeds:
+                    yield setting, filling, seed
+
+
 class Occluded(Dataset[tuple[Tensor, int]]):
     """A data set under one setting: image (3, H, W) in [0, 1] with its hidden pixels filled, and its label."""
 
@@ -150,20 +163,11 @@ class OcclusionBenchmark:
         if len(labels) < len(subjects):
             raise ValueError(f"two subjects share a name and a run: {sorted(labels)}")
         about, found = self._about(subjects) if self.folder else {}, {}
-        for setting, filling, seed in self._jobs():
+        for setting, filling, seed in jobs(self.settings, self.fills, self.seeds):
             progress(f"{setting.name}, {filling} fill, mask seed {seed}")
             for (name, run), predictions in self._predictions(subjects, setting, filling, seed, about).items():
                 found[name, run, setting.name, filling, seed] = predictions
         return [_row(key, predictions) for key, predictions in found.items()], found
-
-    def _jobs(self) -> Iterator[tuple[Setting, Fill, int]]:
-        for setting in self.settings:
-            if setting == CLEAN:  # neither fill nor seed changes it
-                yield setting, self.fills[0], self.seeds[0]
-            else:
-                for filling in self.fills:
-                    for seed in self.seeds:
-                        yield setting, filling, seed
 
     def _about(self, subjects: Sequence[Subject]) -> dict[str, Any]:
         """What kept predictions must be of. Three pictures stand for all: another size or split changes them."""

@@ -6,7 +6,7 @@ those that could be seen and those that could not.
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -22,7 +22,7 @@ from prism.evaluation import table
 from prism.evaluation.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.evaluation.segmentation import VOID, Counts, added, class_rows, count, scores
 from prism.model.backbone import Prism
-from prism.occlusion.benchmark import CLEAN, IMAGENET_MEAN, Setting, Subject
+from prism.occlusion.benchmark import CLEAN, IMAGENET_MEAN, Setting, Subject, jobs
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import mask_generator
 from prism.occlusion.report import COLOURS, page
@@ -145,7 +145,7 @@ class SegmentationBenchmark:
         if len(labels) < len(subjects):
             raise ValueError(f"two subjects share a name and a run: {sorted(labels)}")
         rows, of_classes = [], []
-        for setting, filling, seed in self._jobs():
+        for setting, filling, seed in jobs(self.settings, self.fills, self.seeds):
             progress(f"{setting.name}, {filling} fill, mask seed {seed}")
             view = OccludedImages(self.pictures, setting, filling, seed)
             found = measure(subjects, view, len(self.classes), self.batch, self.workers, self.device)
@@ -155,15 +155,6 @@ class SegmentationBenchmark:
                 rows.append(which | {"images": len(self.pictures)} | scores(counts))
                 of_classes += [which | row for row in class_rows(counts, list(self.classes))]
         return rows, of_classes
-
-    def _jobs(self) -> Iterator[tuple[Setting, Fill, int]]:
-        for setting in self.settings:
-            if setting == CLEAN:  # neither fill nor seed changes it
-                yield setting, self.fills[0], self.seeds[0]
-            else:
-                for filling in self.fills:
-                    for seed in self.seeds:
-                        yield setting, filling, seed
 
 
 def write(

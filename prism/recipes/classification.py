@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from tyro.conf import arg
 
-import prism.model.backbone  # noqa: F401  (registers the models)
 from prism.data.shards import ShardedPictures, ShardStream, find_shards
 from prism.data.sources import limited, open_pictures
 from prism.data.stream import Batch, Ranks, ShuffledStream, Stream

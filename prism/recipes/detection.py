@@ -11,7 +11,6 @@ from rich.console import Console
 from torch import nn
 from tyro.conf import arg
 
-import prism.model.backbone  # noqa: F401  (registers the models)
 from prism.data.coco import CocoPictures, open_annotated, training_view
 from prism.data.stream import Batch, Ranks, ShuffledStream, listed
 from prism.evaluation.detection import ground_truth, judge

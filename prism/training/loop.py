@@ -142,7 +142,7 @@ class _Run:
         seed_everything(seed_of(settings.seed, self.step, accelerator.process_index))
         rate = settings.rate(self.step, self.total, self.per_epoch)
         for group in self.optimiser.param_groups:
-            group["lr"] = rate * group.get("lr_scale", 1.0)
+            group["lr"] = rate
         self.learner.train()
         for place, batch in enumerate(batches):
             last = place + 1 == len(batches)
