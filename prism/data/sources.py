@@ -1,6 +1,7 @@
 """Labelled pictures, whatever holds them: generated scenes, folders of classes, a saved Hugging Face data set.
 
-A split is a subfolder; data that is not divided has one split, named "".
+A split is a subfolder; data that is not divided has one split, named "". Any data with a split "train" can be divided
+further: "held-out" is every fifth picture of it, "rest" the others, so that choices need not look at val.
 """
 
 import json
@@ -15,6 +16,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 from prism.data.pictures import Unreadable, decode_picture, read_picture
 from prism.data.scenes import SHAPES, SPLITS, Scenes
 
+EACH_HELD_OUT = 5
 SCENES = {"train": 10_000, "val": 1_000, "clean": 1_000}  # how many of each split, unless told
 
 
@@ -34,6 +36,10 @@ def open_pictures(data: str, split: str, size: int = 64, length: int | None = No
     The train split, where there is one, says which classes there are: a class that another split lacks keeps its
     number.
     """
+    if split in ("held-out", "rest") and split not in splits(data):
+        whole = open_pictures(data, "train", size, length, seed)
+        held = split == "held-out"
+        return _Chosen(whole, [n for n in range(len(whole)) if (n % EACH_HELD_OUT == 0) == held])
     if data == "scenes":
         return _NamedScenes(split, SCENES.get(split, 1) if length is None else length, size, seed)
     there, folder = splits(data), Path(data) / split
@@ -66,7 +72,10 @@ def splits(data: str) -> list[str]:
 
 def limited(pictures: Labelled, count: int) -> Labelled:
     """At most `count` of them, evenly spread: a quick look that still sees every class."""
-    return _Limited(pictures, count)
+    if count < 1:
+        raise ValueError(f"limit must be at least 1, got {count}")
+    count = min(count, len(pictures))
+    return _Chosen(pictures, [number * len(pictures) // count for number in range(count)])
 
 
 def optional(module: str) -> Any:
@@ -147,13 +156,9 @@ class _Saved:
         return f"row {index} of {self.folder}"
 
 
-class _Limited:
-    def __init__(self, pictures: Labelled, count: int):
-        if count < 1:
-            raise ValueError(f"limit must be at least 1, got {count}")
-        self.pictures, self.classes = pictures, pictures.classes
-        count = min(count, len(pictures))
-        self.chosen = [number * len(pictures) // count for number in range(count)]
+class _Chosen:
+    def __init__(self, pictures: Labelled, chosen: list[int]):
+        self.pictures, self.classes, self.chosen = pictures, pictures.classes, chosen
 
     def __len__(self) -> int:
         return len(self.chosen)

@@ -27,9 +27,6 @@ class Ranks(NamedTuple):
 ALONE = Ranks()
 
 
-ALONE = Ranks()
-
-
 class Sample(NamedTuple):
     """One training sample, its picture and its target as the view made them."""
 

@@ -39,6 +39,8 @@ class Classification(Settings):
     """a folder of splits (ImageNet's layout, WebDataset shards, or a saved Hugging Face dataset), or scenes"""
     splits: tuple[str, ...] = ("val",)
     """splits that are judged; the first one names the best epoch"""
+    hold_out: bool = False
+    """train on four fifths of train and judge the rest of it, whatever the splits: for choices that must not see val"""
     limit: int | None = None
     """judge only so many pictures of a split, spread over it"""
     size: int = 224
@@ -159,7 +161,8 @@ def build(recipe: Classification, accelerator: Accelerator) -> Job:
     ranks = Ranks(accelerator.process_index, accelerator.num_processes)
     classes = _classes(recipe)
     learner = learner_of(recipe, len(classes))
-    judged = {split: _judged(recipe, split, learner.network, ranks) for split in recipe.splits}
+    splits = ("held-out",) if recipe.hold_out else recipe.splits
+    judged = {split: _judged(recipe, split, learner.network, ranks) for split in splits}
 
     def evaluate(network: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         figures = {}
@@ -171,7 +174,7 @@ def build(recipe: Classification, accelerator: Accelerator) -> Job:
 
     about = _about(recipe, learner.network, classes)
     stream = _stream(recipe, learner.network, ranks)
-    return Job(recipe.model, learner, stream, evaluate, f"{recipe.splits[0]} top-1", about)
+    return Job(recipe.model, learner, stream, evaluate, f"{splits[0]} top-1", about)
 
 
 def learner_of(recipe: Classification, classes: int) -> Classifier:
@@ -225,8 +228,11 @@ def _stream(recipe: Classification, network: nn.Module, ranks: Ranks) -> Stream:
     )
     batch = recipe.batch // recipe.accumulate
     if shards := find_shards(recipe.data, "train"):
+        if recipe.hold_out:
+            raise ValueError(f"{recipe.data} are shards: to hold a part out, name one of them otherwise")
         return ShardStream(shards, view, batch, recipe.length, recipe.seed, ranks, recipe.workers)
-    pictures = open_pictures(recipe.data, "train", recipe.size, recipe.length)
+    split = "rest" if recipe.hold_out else "train"
+    pictures = open_pictures(recipe.data, split, recipe.size, recipe.length)
     return ShuffledStream(pictures, view, batch, recipe.seed, ranks, recipe.workers)
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
 from PIL import Image
 from safetensors import safe_open
 
 from prism.cli import main
+from prism.data.sources import open_pictures
 from prism.recipes.catalogue import RECIPES, rehearse, run
 from prism.recipes.classification import build, imagenet, imagenette, learner_of
 from prism.training import loop
@@ -52,6 +54,20 @@ def test_a_folder_trains_any_timm_model_and_names_its_classes(tmp_path: Path):
         about = file.metadata()
     assert json.loads(about["classes"]) == ["class0", "class1", "class2"]
     assert about["network"] == ""
+
+
+def test_what_is_held_out_is_judged_and_never_trained_on(tmp_path: Path):
+    data = str(folder_of_classes(tmp_path / "data"))
+    held, rest, whole = (
+        [pictures.name(n) for n in range(len(pictures))]
+        for pictures in (open_pictures(data, split) for split in ("held-out", "rest", "train"))
+    )
+    assert sorted(held + rest) == sorted(whole)
+    assert len(held) == 5  # of 24
+    recipe = small_recipe(tmp_path / "run", data=data, epochs=1, length=None, hold_out=True)
+    assert "held-out top-1" in run(recipe)[-1]
+    job = build(recipe, Accelerator(cpu=True))
+    assert not {name for batch in job.stream.epoch(0, 0) for name in batch.names} & {*held}
 
 
 def test_shards_train_and_are_judged(tmp_path: Path):
