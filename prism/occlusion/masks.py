@@ -51,6 +51,22 @@ def only_one_mask(size: tuple[int, int], side: float, generator: torch.Generator
     return ~block_mask(size, side, generator)
 
 
+def scattered_mask(size: tuple[int, int], generator: torch.Generator | None = None) -> Tensor:
+    """For training: a share of 5 to 95 % of the cells of a grid of 2 to 16 a side, shifted at random; one always shows.
+
+    Coarse grids hide blocks, fine ones scatter holes, so that no one way of hiding is learned by heart. Without a
+    generator it draws from torch's own, which a training stream seeds for each picture.
+    """
+    cells = int(torch.randint(2, 17, (), generator=generator))
+    share = 0.05 + 0.9 * float(torch.rand((), generator=generator))
+    count = min(round(share * cells**2), cells**2 - 1)
+    chosen = torch.zeros(cells**2, dtype=torch.bool)
+    chosen[torch.randperm(cells**2, generator=generator)[:count]] = True
+    rows, columns = (_cell_of_pixels(side, cells) for side in size)
+    shift = [int(torch.randint(side, (), generator=generator)) for side in size]
+    return chosen.view(cells, cells)[rows][:, columns].roll(shift, (0, 1))
+
+
 def instance_mask(mask: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """M30 and M50: a block over an object that hides exactly round(share * area) of the object's own pixels.
 

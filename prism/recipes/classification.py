@@ -1,7 +1,7 @@
 """Recipes for classification: the paper's on ImageNet, and smaller ones for real and for generated pictures.
 
-Erasing and cutmix hide parts of pictures in training: `hiding` switches both off at once, and every file of weights
-says which were on.
+Erasing, cutmix and scattered cells hide parts of pictures in training: `hiding` switches all of them off at once, and
+every file of weights says which were on.
 """
 
 import json
@@ -56,9 +56,11 @@ class Classification(Settings):
     """of brightness, contrast and saturation"""
     mixup: float = 0.0
     hiding: bool = True
-    """whether training hides parts of pictures, by erasing and cutmix"""
+    """whether training hides parts of pictures, by the three that follow"""
     cutmix: float = 0.0
     erasing: float = 0.0
+    scattered: float = 0.0
+    """share of pictures of which random cells take the mean colour"""
     smoothing: float = 0.0
     ponder: float = 0.005
     """lambda of the ponder loss"""
@@ -67,7 +69,7 @@ class Classification(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("mixup", "cutmix", "erasing", "smoothing", "ponder", "vq", "jitter"):
+        for name in ("mixup", "cutmix", "erasing", "scattered", "smoothing", "ponder", "vq", "jitter"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if not self.splits:
@@ -124,8 +126,7 @@ def imagenette() -> Classification:
         jitter=0.3,
         smoothing=0.1,
         hiding=False,
-        cutmix=1.0,
-        erasing=0.25,
+        scattered=0.5,
         log_every=10,
     )
 
@@ -225,6 +226,7 @@ def _stream(recipe: Classification, network: nn.Module, ranks: Ranks) -> Stream:
         recipe.randaugment,
         recipe.jitter,
         recipe.erasing if recipe.hiding else 0.0,
+        recipe.scattered if recipe.hiding else 0.0,
     )
     batch = recipe.batch // recipe.accumulate
     if shards := find_shards(recipe.data, "train"):
@@ -238,7 +240,7 @@ def _stream(recipe: Classification, network: nn.Module, ranks: Ranks) -> Stream:
 
 def _about(recipe: Classification, network: nn.Module, classes: list[str]) -> dict[str, str]:
     config = resolve_data_config(model=network)
-    hidden = [name for name in ("erasing", "cutmix") if recipe.hiding and getattr(recipe, name)]
+    hidden = [name for name in ("erasing", "cutmix", "scattered") if recipe.hiding and getattr(recipe, name)]
     return {
         "model": recipe.model,
         "network": " ".join(_own_arguments(recipe)),

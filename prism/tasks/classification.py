@@ -16,6 +16,7 @@ from prism.data.pictures import evaluation_view
 from prism.data.sources import Labelled
 from prism.data.stream import Ranks
 from prism.model.backbone import Prism
+from prism.occlusion.masks import scattered_mask
 from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_steps, prism_losses
 
 Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -54,8 +55,12 @@ def training_view(
     randaugment: str | None,
     jitter: float,
     erasing: float,
+    scattered: float,
 ) -> Callable[[Any, int], tuple[Tensor, int]]:
-    """timm's augmentation of a PIL picture; `smallest` is the least share of it that a crop shows."""
+    """timm's augmentation of a PIL picture; `smallest` is the least share of it that a crop shows.
+
+    Of a share `scattered` of the pictures, random cells take the mean colour, which is 0 after normalisation.
+    """
     config = resolve_data_config(model=network)
     transform = create_transform(
         (3, size, size),
@@ -70,7 +75,14 @@ def training_view(
         re_prob=erasing,
         re_mode="pixel",
     )
-    return lambda picture, label: (transform(picture), label)  # pyright: ignore
+
+    def view(picture: Any, label: int) -> tuple[Tensor, int]:
+        shown: Tensor = transform(picture)  # pyright: ignore
+        if scattered and torch.rand(()) < scattered:
+            shown = shown.masked_fill(scattered_mask((size, size)), 0)
+        return shown, label
+
+    return view
 
 
 def judging_view(network: nn.Module, size: int, crop: float = 0.875) -> v2.Compose:

@@ -3,7 +3,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism.occlusion.masks import block_mask, instance_mask, mask_generator, only_one_mask, patch_mask
+from prism.occlusion.masks import (
+    block_mask,
+    instance_mask,
+    mask_generator,
+    only_one_mask,
+    patch_mask,
+    scattered_mask,
+)
 
 sizes = st.tuples(st.integers(14, 300), st.integers(14, 300))
 seeds = st.integers(0, 2**31)
@@ -97,3 +104,12 @@ def test_instance_mask_is_a_block_but_for_its_last_row():
 def test_bad_use_is_named(bad_use, sentence: str):
     with pytest.raises(ValueError, match=sentence):
         bad_use(mask_generator(0, 0))
+
+
+@settings(max_examples=80, deadline=None)
+@given(size=st.tuples(st.integers(32, 90), st.integers(32, 90)), seed=seeds)
+def test_scattered_cells_hide_some_and_show_some(size: tuple[int, int], seed: int):
+    mask = scattered_mask(size, mask_generator(0, seed))
+    assert mask.shape == size
+    assert 0 < mask.sum() < mask.numel()
+    assert mask.equal(scattered_mask(size, mask_generator(0, seed)))

@@ -45,6 +45,18 @@ def test_no_hiding_switches_erasing_and_cutmix_off():
     assert learner_of(imagenette(), 10).mixing is None
 
 
+def test_hiding_covers_cells_of_some_pictures_in_training_only(tmp_path: Path):
+    data = str(folder_of_classes(tmp_path / "data"))
+    blank = {}
+    for hiding in (False, True):
+        recipe = small_recipe(tmp_path / str(hiding), data=data, length=None, hiding=hiding, scattered=0.5, size=32)
+        batches = list(build(recipe, Accelerator(cpu=True)).stream.epoch(0))
+        pictures = torch.cat([batch.pictures for batch in batches])
+        blank[hiding] = (pictures == 0).all(1).flatten(1).float().mean(1)  # of each picture, the share that is hidden
+    assert not blank[False].any()
+    assert 0.2 < (blank[True] > 0).float().mean() < 0.8
+
+
 def test_a_folder_trains_any_timm_model_and_names_its_classes(tmp_path: Path):
     data = folder_of_classes(tmp_path / "data")
     recipe = small_recipe(tmp_path / "run", data=str(data), model="resnet10t", epochs=1, length=None)
