@@ -115,9 +115,9 @@ def imagenette() -> Classification:
     return Classification(
         out=Path("runs/imagenette"),
         data="imagenette2-160",
-        network=("code_decay=0.9",),
+        network=("code_decay=0.9", "slots=(16,16,6,4)", "max_steps=4"),
         size=64,
-        epochs=20,
+        epochs=10,
         batch=64,
         lr=1e-3,
         warmup=1,
