@@ -10,7 +10,7 @@ from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
 from prism.model.compilation import batch_will_change, room_for_graphs, run_in_python
-from prism.model.halting import HaltingUnit
+from prism.model.halting import HaltingUnit, expected_start
 from prism.model.memory import MemoryMode, SlotMemory, checked_mode, update_codebooks
 from prism.model.refinement import RefinementStep, Watch
 from prism.model.stage import Stage, StageTrace, Tokeniser
@@ -54,7 +54,8 @@ class Prism(nn.Module):
     """A pyramid whose stages repeat one block until a halting unit says enough.
 
     `preset="paper"` keeps the literal equations in the memory (straight-through, no norm before it, nothing
-    detached) and drops the LayerScale; everything else is the same.
+    detached) and drops the LayerScale; everything else is the same. `halting_start` is the probability of halting that
+    training starts from; by default about T_max / 2 steps are taken at first.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Prism(nn.Module):
         beta: float = 0.25,
         ffn_ratio: float = 4.0,
         max_steps: int = 5,
+        halting_start: float | None = None,
         fixed_steps: int | tuple[int, ...] | None = None,
         memory: MemoryMode = "vq",
         preset: Literal["default", "paper"] = "default",
@@ -84,6 +86,9 @@ class Prism(nn.Module):
             raise ValueError(f"widths and slots must have one entry a stage, got {widths} and {slots}")
         self.in_chans, self.num_classes = in_chans, num_classes
         self.num_features = self.head_hidden_size = widths[-1]
+        start = expected_start(_checked_steps("max_steps", max_steps)) if halting_start is None else halting_start
+        if not 0 < start < 1:
+            raise ValueError(f"halting_start must lie between 0 and 1, got {halting_start}")
         literal = preset == "paper"
         rates = torch.linspace(0, drop_path_rate, len(widths)).tolist()
         self.stages = nn.ModuleList()
@@ -93,7 +98,7 @@ class Prism(nn.Module):
             kernel, down = (7, 4) if index == 0 else (3, 2)
             bank = SlotMemory(dim, dim // 2, codes, beta, code_decay, literal)
             step = RefinementStep(dim, bank, ffn_ratio, None if literal else layer_scale, rates[index])
-            self.stages.append(Stage(Tokeniser(channels, dim, kernel, down), step, num_slots, dim, max_steps))
+            self.stages.append(Stage(Tokeniser(channels, dim, kernel, down), step, num_slots, dim, start))
             channels, stride = dim, stride * down
             self.feature_info.append(dict(num_chs=dim, reduction=stride, module=f"stages.{index}"))
         self.head = ClassifierHead(widths[-1], num_classes, pool_type=global_pool, drop_rate=drop_rate)

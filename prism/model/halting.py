@@ -48,18 +48,23 @@ def halting_weights(probabilities: Tensor, epsilon: float = EPSILON) -> tuple[Te
     return torch.stack(weights, dim=1), steps
 
 
+def expected_start(max_steps: int) -> float:
+    """The probability at which about T_max / 2 steps are taken; short of 1, which is out of a sigmoid's reach."""
+    return min(2 / max_steps, 2 / 3)
+
+
 class HaltingUnit(nn.Module):
     """p^t = sigmoid(FC(mean of the tokens)): one probability for the whole image."""
 
-    def __init__(self, dim: int, expected_steps: float):
+    def __init__(self, dim: int, start: float):
         super().__init__()
-        self.expected_steps = max(expected_steps, 1.5)  # one step would be a probability of 1, out of a sigmoid's reach
+        self.start = start  # the probability that training starts from, of every step of every image
         self.fc = nn.Linear(dim, 1)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.fc.weight)  # every image starts alike
-        nn.init.constant_(self.fc.bias, -math.log(self.expected_steps - 1))  # sigmoid = 1 / expected
+        nn.init.constant_(self.fc.bias, math.log(self.start / (1 - self.start)))
 
     def forward(self, tokens: Tensor) -> Tensor:
         return at_least_float32(self.fc(tokens.mean(dim=1)).squeeze(-1)).sigmoid()

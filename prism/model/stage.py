@@ -41,15 +41,14 @@ class Tokeniser(nn.Module):
 class Stage(nn.Module):
     """Tokeniser, initial slots, Phi and its halting unit."""
 
-    def __init__(self, tokeniser: Tokeniser, step: RefinementStep, num_slots: int, dim: int, max_steps: int):
+    def __init__(self, tokeniser: Tokeniser, step: RefinementStep, num_slots: int, dim: int, halting_start: float):
         super().__init__()
         self.tokeniser = tokeniser
         self.initial_slots = nn.Parameter(torch.randn(num_slots, dim))
         self.step = step
-        self.halting = HaltingUnit(dim, expected_steps=max_steps / 2)
+        self.halting = HaltingUnit(dim, halting_start)
         self.norm = nn.LayerNorm(dim)
-        self.max_steps = max_steps
-        self.fixed_steps: int | None = None
+        self.max_steps, self.fixed_steps = 1, None  # Prism's switches set both
         self.save_memory = False  # recompute each step in the backward pass
 
     def forward(self, image: Tensor, watch: Watch) -> tuple[Tensor, StageTrace | None]:

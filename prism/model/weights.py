@@ -63,3 +63,11 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
         raise ValueError(f"{path} holds something else than weights by name")
     return dict(found)
+
+
+def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """In float16, but for the codebooks: rounded codes would be other neighbours than those that were learned."""
+    return {
+        name: value.half() if value.dtype == torch.float32 and "codebook" not in name else value
+        for name, value in weights.items()
+    }

@@ -115,7 +115,7 @@ def imagenette() -> Classification:
     return Classification(
         out=Path("runs/imagenette"),
         data="imagenette2-160",
-        network=("code_decay=0.9", "slots=(16,16,6,4)", "max_steps=4"),
+        network=("code_decay=0.9", "slots=(12,12,4,4)", "ffn_ratio=3", "max_steps=3", "halting_start=0.25"),
         size=64,
         epochs=10,
         batch=64,

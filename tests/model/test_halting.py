@@ -3,7 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism.model.halting import HaltingUnit, halting_weights
+from prism.model.halting import HaltingUnit, expected_start, halting_weights
+from tests.model.small import small_prism
 
 
 @pytest.mark.parametrize(
@@ -53,21 +54,30 @@ def test_half_precision_is_lifted():
 
 
 def test_unit_starts_at_half_the_steps():
-    unit = HaltingUnit(8, expected_steps=2.5)
+    unit = HaltingUnit(8, expected_start(5))
     torch.testing.assert_close(unit(torch.randn(3, 5, 8)), torch.full((3,), 0.4))
     _, steps = halting_weights(torch.full((1, 5), 0.4))
     assert steps.tolist() == [3]
 
 
+def test_a_network_starts_where_it_is_told():
+    network = small_prism(max_steps=3, halting_start=0.25)
+    for stage in network.stages:
+        torch.testing.assert_close(stage.halting.fc.bias.sigmoid(), torch.tensor([0.25]))  # pyright: ignore
+    for wrong in (0.0, 1.0, -0.1):
+        with pytest.raises(ValueError, match="halting_start must lie between 0 and 1"):
+            small_prism(halting_start=wrong)
+
+
 @pytest.mark.parametrize("max_steps", [1, 2, 3, 8])
 def test_unit_starts_finite_for_any_number_of_steps(max_steps: int):
-    unit = HaltingUnit(8, expected_steps=max_steps / 2)
+    unit = HaltingUnit(8, expected_start(max_steps))
     probability = unit(torch.randn(1, 5, 8))
     assert 0 < probability.item() < 1
 
 
 def test_unit_is_a_sigmoid_of_the_mean_token():
-    unit = HaltingUnit(4, expected_steps=2.5).double()
+    unit = HaltingUnit(4, 0.4).double()
     torch.nn.init.normal_(unit.fc.weight)
     tokens = torch.randn(2, 6, 4, dtype=torch.float64)
     score = [sum(tokens[b, n] @ unit.fc.weight[0] for n in range(6)) / 6 + unit.fc.bias[0] for b in range(2)]

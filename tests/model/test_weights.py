@@ -6,7 +6,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from prism.model.weights import load_weights
+from prism.model.weights import halved, load_weights
 from tests.model.small import small_prism
 
 
@@ -50,3 +50,20 @@ def test_what_does_not_fit_is_named(tmp_path: Path):
     with pytest.raises(ValueError, match=r"prism.safetensors does not fit: .*ResNet") as caught:
         load_weights(timm.create_model("resnet10t"), tmp_path / "prism.safetensors")
     assert "\n" not in str(caught.value)
+
+
+def test_halved_weights_are_small_exact_in_the_codebooks_and_score_alike(tmp_path: Path):
+    torch.manual_seed(0)
+    network = small_prism().eval()
+    halves = halved(network.state_dict())
+    assert all(value.dtype != torch.float16 for name, value in halves.items() if "codebook" in name)
+    assert halves["head.fc.weight"].dtype == torch.float16
+    save_file(halves, tmp_path / "half.safetensors")
+    other = small_prism().eval()
+    load_weights(other, tmp_path / "half.safetensors")
+    assert next(other.parameters()).dtype == torch.float32
+    assert other.stages[0].step.memory.codebook.codes.equal(network.stages[0].step.memory.codebook.codes)
+    images = torch.randn(4, 3, 32, 32)
+    network.memory = other.memory = "continuous"  # a rounded feature may have another nearest code
+    network.fixed_steps = other.fixed_steps = 2
+    torch.testing.assert_close(other(images), network(images), rtol=0.02, atol=0.02)
