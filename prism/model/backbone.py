@@ -1,5 +1,6 @@
 """Prism: four stages and a head, and the names under which timm knows it (paper, sections 3 and 3.5)."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from prism.model.halting import HaltingUnit, expected_start
 from prism.model.memory import MemoryMode, SlotMemory, checked_mode, update_codebooks
 from prism.model.refinement import RefinementStep, Watch
 from prism.model.stage import Stage, StageTrace, Tokeniser
+from prism.model.weights import model_arguments, read_about, shipped
 
 SMALLEST_SIDE = 32  # one token in the last stage
 PIXELS_AT_ONCE = 16 * 224 * 224
@@ -312,28 +314,47 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "prism_base": dict(widths=(128, 256, 640, 1024)),
 }
 
-default_cfgs = generate_default_cfgs(
-    {
-        f"{name}.untrained": dict(
-            url="",
-            num_classes=1000,
-            input_size=(3, 224, 224),
-            pool_size=(7, 7),
-            crop_pct=0.875,
-            interpolation="bicubic",
-            mean=(0.485, 0.456, 0.406),
-            std=(0.229, 0.224, 0.225),
-            first_conv="stages.0.tokeniser.conv",
-            classifier="head.fc",
-            fixed_input_size=False,
-            license="apache-2.0",
-        )
-        for name in VARIANTS
-    }
-)
+NUM_CLASSES = 1000
+
+
+def _cfg(name: str) -> tuple[str, dict[str, Any]]:
+    """timm's card of a variant: of the weights that the package carries for it, or of none."""
+    cfg: dict[str, Any] = dict(
+        url="",
+        num_classes=NUM_CLASSES,
+        input_size=(3, 224, 224),
+        pool_size=(7, 7),
+        crop_pct=0.875,
+        interpolation="bicubic",
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+        first_conv="stages.0.tokeniser.conv",
+        classifier="head.fc",
+        fixed_input_size=False,
+        license="apache-2.0",
+    )
+    if not (file := shipped(name)):
+        return f"{name}.untrained", cfg
+    about = read_about(file)
+    size = int(about["size"])
+    trained = dict(
+        file=str(file),
+        num_classes=len(json.loads(about["classes"])),
+        input_size=(3, size, size),
+        pool_size=(size // 32, size // 32),
+    )
+    return f"{name}.{about['tag']}", cfg | trained
+
+
+default_cfgs = generate_default_cfgs(dict(map(_cfg, VARIANTS)))
 
 
 def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> Prism:
+    """Weights that the package carries come with the arguments they were trained with."""
+    if pretrained and (file := shipped(name)):
+        kwargs = {**model_arguments(read_about(file)["network"].split()), **kwargs}
+    elif not pretrained:
+        kwargs.setdefault("num_classes", NUM_CLASSES)
     return build_model_with_cfg(
         Prism,
         name,

@@ -1,15 +1,13 @@
 """A model by its name, by a file of weights that says what it is, or by both."""
 
-import ast
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import timm
 from torch import nn
 
-from prism.model.weights import load_weights, read_about, read_weights
+from prism.model.weights import load_weights, model_arguments, read_about, read_weights, shipped
 
 
 class Checkpoint(NamedTuple):
@@ -19,13 +17,19 @@ class Checkpoint(NamedTuple):
     file: Path | None = None
     arguments: str = ""  # of the model, as KEY=VALUE words
     classes: list[str] | None = None
+    titles: list[str] | None = None  # the classes in words, where their names are none
     size: int | None = None
     mean: list[float] | None = None
     std: list[float] | None = None
 
 
-def find_checkpoints(spec: str) -> list[Checkpoint]:
-    """NAME, NAME=FILE, NAME=FILE,FILE (training runs of one model), or FILE.safetensors if that says its model."""
+def find_checkpoints(spec: str, pretrained: bool = False) -> list[Checkpoint]:
+    """NAME, NAME=FILE, NAME=FILE,FILE (training runs of one model), or FILE.safetensors if that says its model.
+
+    With `pretrained`, the NAME of a PRISM is the file that the package carries for it.
+    """
+    if pretrained and spec.startswith("prism_") and (file := shipped(spec)):
+        return [find_checkpoint(spec, file)]
     name, _, files = spec.partition("=")
     if Path(spec).suffix == ".safetensors" and ("=" not in spec or Path(spec).exists()):
         name, files = "", spec
@@ -41,7 +45,7 @@ def find_checkpoint(name: str, file: Path) -> Checkpoint:
     if name and name.split(".")[0] != said.split(".")[0]:  # a timm name may carry a tag
         raise ValueError(f"{file} holds weights of {said}, not of {name}")
     try:
-        known = {key: json.loads(about[key]) for key in ("classes", "size", "mean", "std") if key in about}
+        known = {key: json.loads(about[key]) for key in ("classes", "titles", "size", "mean", "std") if key in about}
     except json.JSONDecodeError:
         raise ValueError(f"what {file} says of its weights cannot be read") from None
     return Checkpoint(said, file, about.get("network", ""), **known)
@@ -75,17 +79,3 @@ def create(name: str, **arguments: Any) -> nn.Module:
             raise
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"the published weights of {name} cannot be had: {reason}") from None
-
-
-def model_arguments(pairs: Sequence[str]) -> dict[str, Any]:
-    """`KEY=VALUE` words; a value that is no Python literal is a word."""
-    found = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise ValueError(f"arguments of a model are KEY=VALUE, got {pair!r}")
-        try:
-            found[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            found[key] = text
-    return found

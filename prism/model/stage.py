@@ -48,7 +48,8 @@ class Stage(nn.Module):
         self.step = step
         self.halting = HaltingUnit(dim, halting_start)
         self.norm = nn.LayerNorm(dim)
-        self.max_steps, self.fixed_steps = 1, None  # Prism's switches set both
+        self.max_steps = 1  # Prism's switches set this and the next
+        self.fixed_steps: int | None = None
         self.save_memory = False  # recompute each step in the backward pass
 
     def forward(self, image: Tensor, watch: Watch) -> tuple[Tensor, StageTrace | None]:

@@ -1,8 +1,11 @@
 """Weights of any model from a file, without ever unpickling what a user hands over."""
 
+import ast
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -43,6 +46,12 @@ def read_about(path: Path) -> dict[str, str]:
         raise ValueError(f"{path} is not a safetensors file: {error}") from None
 
 
+def shipped(name: str) -> Path | None:
+    """The file of weights that this package carries for a model, if it does."""
+    path = Path(str(files("prism") / "weights" / f"{name}.safetensors"))
+    return path if path.is_file() else None
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     if not path.exists():
         raise FileNotFoundError(f"there is no checkpoint {path}")
@@ -71,3 +80,17 @@ def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         name: value.half() if value.dtype == torch.float32 and "codebook" not in name else value
         for name, value in weights.items()
     }
+
+
+def model_arguments(pairs: Sequence[str]) -> dict[str, Any]:
+    """`KEY=VALUE` words; a value that is no Python literal is a word."""
+    found = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise ValueError(f"arguments of a model are KEY=VALUE, got {pair!r}")
+        try:
+            found[key] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            found[key] = text
+    return found

@@ -19,8 +19,8 @@ from tyro.conf import arg
 from prism.data.shards import ShardedPictures, ShardStream, find_shards
 from prism.data.sources import limited, open_pictures
 from prism.data.stream import Batch, Ranks, ShuffledStream, Stream
-from prism.model.creation import create, model_arguments
-from prism.model.weights import load_weights
+from prism.model.creation import create
+from prism.model.weights import load_weights, model_arguments
 from prism.tasks.classification import Classifier, OwnPictures, accuracy, judging_view, training_view
 from prism.tasks.learner import Weights
 from prism.training.loop import Job

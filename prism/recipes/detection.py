@@ -14,7 +14,7 @@ from tyro.conf import arg
 from prism.data.coco import CocoPictures, open_annotated, training_view
 from prism.data.stream import Batch, Ranks, ShuffledStream, listed
 from prism.evaluation.detection import ground_truth, judge
-from prism.model.creation import model_arguments
+from prism.model.weights import model_arguments
 from prism.tasks.detection import (
     NORM_GROUPS,
     Design,

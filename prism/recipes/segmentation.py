@@ -14,7 +14,7 @@ from prism.data.segmentation import Segmented, Sides, open_segmentation, stacked
 from prism.data.sources import limited
 from prism.data.stream import Batch, Ranks, ShuffledStream
 from prism.evaluation.segmentation import VOID
-from prism.model.creation import model_arguments
+from prism.model.weights import model_arguments
 from prism.tasks.learner import Weights
 from prism.tasks.segmentation import Segmenter, SemanticFPN, judge
 from prism.training.loop import Job

@@ -31,8 +31,7 @@ from prism.baselines.pyramid import PyramidBackbone
 from prism.data.pictures import unit_pixels
 from prism.evaluation.detection import Annotated, Result, as_results
 from prism.model.backbone import Trace
-from prism.model.creation import model_arguments
-from prism.model.weights import load_weights, read_about
+from prism.model.weights import load_weights, model_arguments, read_about
 from prism.tasks.learner import Learner, Outcome, Weights, find_prism, mean_steps, prism_losses
 
 Head = Literal["retinanet", "maskrcnn"]

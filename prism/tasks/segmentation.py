@@ -20,8 +20,7 @@ from prism.baselines.pyramid import STRIDES, PyramidBackbone
 from prism.data.segmentation import LabelledImages, Segmented, Sides, fitted
 from prism.evaluation.segmentation import VOID, Counts, scores
 from prism.model.backbone import Trace
-from prism.model.creation import model_arguments
-from prism.model.weights import load_weights, read_about
+from prism.model.weights import load_weights, model_arguments, read_about
 from prism.occlusion.benchmark import CLEAN, Subject
 from prism.occlusion.segmentation import OccludedImages, measure
 from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, find_prism, mean_steps, prism_losses
