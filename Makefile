@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check bench
+.PHONY: setup demo test check bench docs
 
 setup: .venv/ready
 
@@ -27,6 +27,9 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+docs: setup  ## the site, into build/docs; a dead link stops it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 BENCH := prism_tiny pvt_v2_b1 xcit_tiny_24_p16_224 davit_tiny --steps 2.5,3.2,3.7,2.5
 bench: setup  ## the tables under results/speed; about a quarter of an hour on two cores

@@ -1,41 +1,42 @@
 """The commands: verb -> function."""
 
+import json
 import os
 import platform
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import tyro
 from accelerate import Accelerator, PartialState
 from rich.console import Console
-from timm.data import resolve_data_config
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg
 from tyro.extras import subcommand_type_from_defaults
 
 import prism
 from prism.data.coco import open_annotated
-from prism.data.pictures import open_split, unit_pixels
-from prism.data.scenes import SHAPES, Scenes
 from prism.data.segmentation import LabelledImages, open_segmentation
 from prism.data.sources import limited
 from prism.evaluation import complexity, speed, table
 from prism.model.creation import Checkpoint, create, find_checkpoint, find_checkpoints, open_model
-from prism.model.weights import read_about
-from prism.occlusion import CURVES, FILLS, PAPER_SETTINGS, OcclusionBenchmark, Subject
+from prism.model.weights import halved, read_about, read_weights, shipped
+from prism.occlusion import CURVES, FILLS, PAPER_SETTINGS, OcclusionBenchmark
 from prism.occlusion import detection as detection_benchmark
 from prism.occlusion import segmentation as segmentation_benchmark
-from prism.occlusion.benchmark import Pictures
 from prism.occlusion.fills import Fill
 from prism.recipes.catalogue import RECIPES, first_line, rehearse, run
-from prism.studies import accuracy, feeding, prediction
+from prism.studies import accuracy, feeding, prediction, results
 from prism.studies import detection as detection_study
 from prism.studies import occlusion as occlusion_study
 from prism.studies import segmentation as segmentation_study
 from prism.studies import slots as slot_study
+from prism.studies.catalogue import find_study, overview
+from prism.studies.material import open_pictures, open_subjects
 from prism.tasks.detection import TITLES, load_detector
-from prism.tasks.segmentation import Inference, load_segmenter
+from prism.training.checkpoint import export as write_weights
 
 app = tyro.extras.SubcommandApp()
 Recipe = Annotated[
@@ -46,6 +47,40 @@ Recipe = Annotated[
 ]
 Steps = Annotated[str, arg(metavar="S1,S2,S3,S4")]
 PAPER_STEPS = ",".join(map(str, complexity.PAPER_STEPS))
+Task = Literal["classification", "detection", "segmentation"]
+
+
+class OfClassifiers(NamedTuple):
+    """Options of classification alone."""
+
+    pretrained: bool = False
+    """use published weights: those that this package carries for PRISM, timm's for others"""
+    size: int | None = None
+    """side of the images; by default what the first checkpoint was trained at, or 224"""
+
+
+class OfDetectors(NamedTuple):
+    """Options of detection alone."""
+
+    shares: str = "0.1,0.3,0.5,0.7"
+    """of an object's pixels that are hidden, comma-separated"""
+    visible: bool = False
+    """ask for the part of an object that is left to see, not for the whole"""
+    write: bool = False
+    """also write the occluded pictures as COCO folders, for other frameworks; without a model do only this"""
+
+
+class Looking(NamedTuple):
+    """How a segmenter looks at a picture."""
+
+    window: int | None = None
+    """look through squares of this side instead of at whole pictures"""
+    stride: int | None = None
+    """pixels from one window to the next; by default the window's side"""
+    flip: bool = False
+    """look at mirrored pictures too"""
+    scales: str = "1"
+    """look at pictures of these relative sizes, comma-separated"""
 
 
 @app.command
@@ -153,57 +188,90 @@ def slots(
 def occlusion(
     models: Positional[list[str]],
     data: str,
+    classification: OfClassifiers,
+    detection: OfDetectors,
+    segmentation: Looking,
+    task: Task | None = None,
     split: str = "",
-    out: Path = Path("runs/occlusion"),
-    pretrained: bool = False,
-    size: int | None = None,
+    out: Path | None = None,
     full: bool = False,
     fills: str = "mean",
     seeds: str = "0",
-    batch: int = 64,
+    batch: int | None = None,
     workers: int = 2,
     limit: int | None = None,
     device: str = "auto",
 ) -> None:
     """How well do models stand occlusion? Several side by side, every one on the same pixels.
 
+    Of classifiers accuracy with patches or a block hidden; of detectors AP with a share of two objects a picture
+    hidden (M30, M50); of segmenters mIoU with 30 % of patches hidden.
     `accelerate launch -m prism.cli occlusion ...` shares the pictures among processes; the result is the same.
 
     Args:
         models: NAME of a PRISM variant or timm model, NAME=FILE,... with weights of training runs, or FILE.safetensors
-        data: a folder of folders of pictures, one a class; or scenes, the generated ones
-        split: subfolder of the data to use, such as val; of scenes train, val or clean, which is their default
-        out: folder for the CSV, tables, curves and report.html; a run that was interrupted goes on there
-        pretrained: use timm's published weights
-        size: side of the images; by default what the first checkpoint was trained at, or 224
-        full: whole curves instead of the paper's settings
+        data: scenes, the generated ones, or a folder: of folders of pictures, one a class; with COCO JSON; or in the
+            layout of ADE20K, of VOC, or of images/SPLIT beside masks/SPLIT
+        task: by default what the weights are for, and classification of a name without weights
+        split: of the data, such as val, the default of detection and segmentation; that of classified scenes is clean
+        out: folder for CSVs, tables, figures and report.html; by default runs/occlusion or runs/occlusion-TASK
+        full: whole curves instead of the paper's settings; of detection see --shares
         fills: what stands in hidden pixels, comma-separated: mean, black, grey, noise, blur, texture, or all
         seeds: mask seeds, comma-separated
-        batch: images at a time
+        batch: pictures at a time; by default 64, of detection and segmentation 8
         workers: processes that read pictures
-        limit: measure only so many pictures, spread over the data; of scenes 1000 by default
+        limit: measure only so many pictures, spread over the data; of scenes 1000 by default, 500 of detection
         device: auto, cpu, cuda, ...
     """
+    checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec, classification.pretrained)]
+    chosen = _task(checkpoints, task)
+    _refuse_foreign(chosen, {"classification": classification, "detection": detection, "segmentation": segmentation})
+    if full and chosen == "detection":
+        raise ValueError("--full does not apply to detection: its curve is asked for by --shares")
+    if not checkpoints and not detection.write:
+        raise ValueError("name at least one model" + (", or --write the pictures" if chosen == "detection" else ""))
     processes, device = _place(device)
-    checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec)]
-    splits, classes = _pictures(checkpoints, data, [split], size, limit)
-    subjects = _subjects(checkpoints, classes, pretrained)
-    benchmark = OcclusionBenchmark(
-        next(iter(splits.values())),
-        CURVES if full else PAPER_SETTINGS,
-        _fills(fills),
-        [int(n) for n in _numbers(seeds)],
-        batch=batch,
+    out = out or Path("runs/occlusion" if chosen == "classification" else f"runs/occlusion-{chosen}")
+    how: dict[str, Any] = dict(
+        fills=_fills(fills),
+        seeds=[int(n) for n in _numbers(seeds)],
+        batch=(64 if chosen == "classification" else 8) if batch is None else batch,
         workers=workers,
         device=device,
-        folder=out / "predictions",
         processes=processes,
     )
+    benchmark: Any
+    write: Callable[..., list[dict[str, Any]]]
+    match chosen:
+        case "classification":
+            splits, classes = open_pictures(checkpoints, data, [split], classification.size, limit)
+            subjects = open_subjects(checkpoints, classes, classification.pretrained)
+            settings, [pictures] = CURVES if full else PAPER_SETTINGS, splits.values()
+            benchmark = OcclusionBenchmark(pictures, settings, folder=out / "predictions", **how)
+            write, score = occlusion_study.run, "top-1 accuracy"
+        case "detection":
+            annotated = open_annotated(data, split or "val", checkpoints[0].size or 96 if checkpoints else 96, limit)
+            subjects = detection_study.subjects_of(_files(checkpoints), annotated)
+            shares = [0.0, *_numbers(detection.shares)]
+            benchmark = detection_benchmark.DetectionBenchmark(annotated, shares, visible=detection.visible, **how)
+            write, score = detection_benchmark.write, "AP"
+        case _:
+            first = checkpoints[0]
+            samples = open_segmentation(data, split or "val", first.size or 64, classes=len(first.classes or []))
+            subjects = segmentation_study.subjects_of(_files(checkpoints), samples.classes, **_looking(segmentation))
+            labelled = LabelledImages(samples if limit is None else limited(samples, limit))
+            settings = segmentation_benchmark.CURVE if full else segmentation_benchmark.PAPER_SETTINGS
+            benchmark = segmentation_benchmark.SegmentationBenchmark(labelled, samples.classes, settings, **how)
+            write, score = segmentation_benchmark.write, "mIoU"
     with Console(stderr=True, quiet=not benchmark.is_first).status("") as status:
-        rows = occlusion_study.run(benchmark, subjects, out, _command(), status.update)
-    if benchmark.is_first:
-        table.show(rows, f"top-1 accuracy, {benchmark.fills[0]} fill")
+        rows = write(benchmark, subjects, out, _command(), status.update) if subjects else []
+        folders = detection.write and benchmark.is_first
+        blocks = detection_benchmark.write_folders(benchmark, out, status.update) if folders else []
+    if rows:
+        table.show(rows, f"{score} on {data}, per cent, {benchmark.fills[0]} fill")
         print(f"wrote {out / 'report.html'}")
+    if blocks:
+        table.show(blocks, f"COCO folders in {out}, and what is hidden there")
     processes.destroy_process_group()
 
 
@@ -230,7 +298,7 @@ def eval_(
         models: NAME=FILE,... with weights of training runs, FILE.safetensors, or NAME of a PRISM variant or timm model
         data: a folder of folders of pictures, one a class; or scenes, the generated ones
         split: subfolders of the data to use, comma-separated; of scenes train, val and clean, which is their default
-        pretrained: use timm's published weights
+        pretrained: use published weights: those that this package carries for PRISM, timm's for others
         size: side of the images; by default what the first checkpoint was trained at, or 224
         fixed_steps: let PRISM take exactly so many steps, in all stages or in each
         memory: vq, continuous or off; by default as PRISM was trained
@@ -240,13 +308,16 @@ def eval_(
         device: auto, cpu, cuda, ...
         out: folder for accuracy.csv and accuracy.md
     """
-    if models and _task(models[0]) == "detection":
-        _eval_detectors([Path(model) for model in models], data, split or "val", batch, workers, limit, device, out)
+    checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec, pretrained)]
+    task = _task(checkpoints)
+    if task == "segmentation":
+        raise ValueError("eval judges classifiers and detectors; a segmenter's mIoU, clean too, is in prism occlusion")
+    if task == "detection":
+        _eval_detectors(_files(checkpoints), data, split or "val", batch, workers, limit, device, out)
         return
     processes, device = _place(device)
-    checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec)]
-    splits, classes = _pictures(checkpoints, data, split.split(","), size, limit)
-    subjects = _subjects(checkpoints, classes, pretrained)
+    splits, classes = open_pictures(checkpoints, data, split.split(","), size, limit)
+    subjects = open_subjects(checkpoints, classes, pretrained)
     networks = [subject.model for subject in subjects if isinstance(subject.model, prism.Prism)]
     if (fixed_steps or memory) and not networks:
         raise ValueError(f"steps and memory are PRISM's, and {', '.join(models)} is none")
@@ -269,7 +340,7 @@ def eval_(
 @app.command
 def predict(
     images: Positional[list[Path]],
-    checkpoint: Path,
+    checkpoint: Path | None = None,
     model: str = "",
     size: int | None = None,
     out: Path = Path("runs/predict"),
@@ -278,13 +349,16 @@ def predict(
 
     Args:
         images: pictures
-        checkpoint: weights (safetensors)
+        checkpoint: weights (safetensors); by default those of prism_nano that this package carries
         model: a PRISM variant or timm model; by default what the checkpoint says
         size: side of the pictures in pixels; by default what the checkpoint was trained at, or 224
         out: folder for predictions.json and slot maps
     """
+    if not (checkpoint := checkpoint or shipped("prism_nano")):
+        raise ValueError("this installation carries no weights: give --checkpoint FILE.safetensors")
     found = find_checkpoint(model, checkpoint)
-    rows = prediction.predict(open_model(found), images, found.classes or [], size or found.size or 224, out)
+    names = found.titles or found.classes or []
+    rows = prediction.predict(open_model(found), images, names, size or found.size or 224, out)
     table.show(rows, f"{found.name}, {checkpoint}")
     print(f"wrote {out / 'predictions.json'}")
 
@@ -293,10 +367,7 @@ def predict(
 def segment(
     images: Positional[list[Path]],
     checkpoint: Path,
-    window: int | None = None,
-    stride: int | None = None,
-    flip: bool = False,
-    scales: str = "1",
+    looking: Looking,
     out: Path = Path("runs/segment"),
 ) -> None:
     """What is where in pictures? An overlay with a legend and an index mask of each.
@@ -304,14 +375,10 @@ def segment(
     Args:
         images: pictures, of any size
         checkpoint: weights of a segmenter (safetensors)
-        window: look through squares of this side instead of at whole pictures
-        stride: pixels from one window to the next; by default the window's side
-        flip: look at the mirrored picture too
-        scales: look at pictures of these relative sizes, comma-separated
         out: folder for NAME-overlay.png and NAME-mask.png
     """
-    [(subject, inference)] = _segmenters([checkpoint], window, stride, flip, scales)
-    rows = segmentation_study.segment(subject, inference.network.classes, images, out)
+    subject = segmentation_study.subject_of(checkpoint, **_looking(looking))
+    rows = segmentation_study.segment(subject, find_checkpoint("", checkpoint).classes or [], images, out)
     table.show(rows, f"{subject.name}, {checkpoint}")
     print(f"wrote {2 * len(rows)} pictures into {out}")
 
@@ -342,125 +409,6 @@ def detect(
     print(f"wrote {len(rows)} pictures and as many JSON files into {out}")
 
 
-@app.command(name="occlusion-detection")
-def occlusion_detection(
-    data: str,
-    files: Positional[tuple[Path, ...]] = (),
-    split: str = "val",
-    out: Path = Path("runs/occlusion-detection"),
-    shares: str = "0.1,0.3,0.5,0.7",
-    visible: bool = False,
-    fills: str = "mean",
-    seeds: str = "0",
-    write: bool = False,
-    batch: int = 8,
-    workers: int = 2,
-    limit: int | None = None,
-    device: str = "auto",
-) -> None:
-    """How well do detectors stand occlusion? AP clean and with a share of two objects a picture hidden (M30, M50).
-
-    Args:
-        data: a folder with pictures and COCO JSON, in COCO's layout or with instances_{train,val}.json; or scenes
-        files: weights of detectors (safetensors); those of one backbone and head are its training runs
-        split: which pictures of it
-        out: folder for CSVs, tables, examples and report.html
-        shares: of an object's pixels that are hidden, comma-separated
-        visible: ask for the part of an object that is left to see, not for the whole
-        fills: what stands in hidden pixels, comma-separated: mean, black, grey, noise, blur, texture, or all
-        seeds: mask seeds, comma-separated
-        write: also write the occluded pictures as COCO folders, for other frameworks; without files do only this
-        batch: pictures at a time
-        workers: processes that read pictures
-        limit: measure only so many pictures, spread over the data; of scenes 500 by default
-        device: auto, cpu, cuda, ...
-    """
-    if not files and not write:
-        raise ValueError("name at least one detector's weights, or --write the occluded pictures")
-    _, device = _place(device)
-    pictures = open_annotated(data, split, int(read_about(files[0]).get("size", 96)) if files else 96, limit)
-    benchmark = detection_benchmark.DetectionBenchmark(
-        pictures,
-        [0.0, *_numbers(shares)],
-        _fills(fills),
-        [int(n) for n in _numbers(seeds)],
-        visible,
-        batch=batch,
-        workers=workers,
-        device=device,
-    )
-    subjects = detection_study.subjects_of(files, pictures)
-    with Console(stderr=True).status("") as status:
-        rows = detection_benchmark.write(benchmark, subjects, out, _command(), status.update) if files else []
-        blocks = detection_benchmark.write_folders(benchmark, out, status.update) if write else []
-    if rows:
-        table.show(rows, f"AP on {data}, per cent, {benchmark.fills[0]} fill")
-        print(f"wrote {out / 'report.html'}")
-    if blocks:
-        table.show(blocks, f"COCO folders in {out}, and what is hidden there")
-
-
-@app.command(name="occlusion-segmentation")
-def occlusion_segmentation(
-    files: Positional[list[Path]],
-    data: str,
-    split: str = "val",
-    out: Path = Path("runs/occlusion-segmentation"),
-    full: bool = False,
-    fills: str = "mean",
-    seeds: str = "0",
-    window: int | None = None,
-    stride: int | None = None,
-    flip: bool = False,
-    scales: str = "1",
-    batch: int = 8,
-    workers: int = 2,
-    limit: int | None = None,
-    device: str = "auto",
-) -> None:
-    """How well do segmenters stand occlusion? mIoU clean and with 30 % of patches hidden, on the same pixels.
-
-    Args:
-        files: weights of segmenters (safetensors); those of one model are its training runs
-        data: a folder in the layout of ADE20K, of VOC, or of images/SPLIT beside masks/SPLIT; or scenes
-        split: which pictures of it
-        out: folder for CSVs, tables, curves, examples and report.html
-        full: the whole curve, 10 to 70 % hidden
-        fills: what stands in hidden pixels, comma-separated: mean, black, grey, noise, blur, texture, or all
-        seeds: mask seeds, comma-separated
-        window: look through squares of this side instead of at whole pictures
-        stride: pixels from one window to the next; by default the window's side
-        flip: look at mirrored pictures too
-        scales: look at pictures of these relative sizes, comma-separated
-        batch: pictures at a time, of those that have one size
-        workers: processes that read pictures
-        limit: measure only so many pictures, spread over the data
-        device: auto, cpu, cuda, ...
-    """
-    _, device = _place(device)
-    subjects, inferences = zip(*_segmenters(files, window, stride, flip, scales), strict=True)
-    classes = inferences[0].network.classes
-    size = int(read_about(files[0]).get("size", 64))
-    samples = open_segmentation(data, split, size, classes=len(classes))
-    for file, inference in zip(files, inferences, strict=True):
-        if (known := inference.network.classes) != samples.classes:
-            raise ValueError(f"{file} knows {len(known)} classes, which are not the {len(samples.classes)} of {data}")
-    benchmark = segmentation_benchmark.SegmentationBenchmark(
-        LabelledImages(samples if limit is None else limited(samples, limit)),
-        samples.classes,
-        segmentation_benchmark.CURVE if full else segmentation_benchmark.PAPER_SETTINGS,
-        _fills(fills),
-        [int(n) for n in _numbers(seeds)],
-        batch=batch,
-        workers=workers,
-        device=device,
-    )
-    with Console(stderr=True).status("") as status:
-        rows = segmentation_benchmark.write(benchmark, subjects, out, _command(), status.update)
-    table.show(rows, f"mIoU on {data}, per cent, {benchmark.fills[0]} fill")
-    print(f"wrote {out / 'report.html'}")
-
-
 @app.command
 def train(recipe: Recipe) -> None:
     """Train a recipe, or go on with a run that was interrupted."""
@@ -481,6 +429,33 @@ def feed(recipe: Recipe) -> None:
 
 
 @app.command
+def export(
+    checkpoint: Positional[Path],
+    out: Positional[Path],
+    titles: Annotated[str, arg(metavar="A,B,...")] = "",
+    tag: str = "",
+) -> None:
+    """A file of half the size: float16, but for the codebooks.
+
+    Args:
+        checkpoint: a safetensors file of a training run
+        out: where the smaller one goes
+        titles: the classes in words, in their order, if their names are none
+        tag: by which timm tells these weights of the model from others
+    """
+    about = read_about(checkpoint)
+    if titles:
+        classes, words = json.loads(about.get("classes", "[]")), titles.split(",")
+        if len(classes) != len(words):
+            raise ValueError(f"{checkpoint} has {len(classes)} classes, but {len(words)} titles were given")
+        about["titles"] = json.dumps(words)
+    if tag:
+        about["tag"] = tag
+    write_weights(halved(read_weights(checkpoint)), out, about)
+    print(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB")
+
+
+@app.command
 def recipes() -> None:
     """List the recipes that `prism train` knows."""
     rows = [
@@ -488,6 +463,92 @@ def recipes() -> None:
         for name, made in ((name, make()) for name, make in RECIPES.items())
     ]
     table.show(rows, "prism train RECIPE; prism train RECIPE --help lists what can be changed")
+
+
+@app.command
+def study(
+    name: Positional[str],
+    checkpoints: Positional[tuple[str, ...]] = (),
+    recipe: results.RecipeName = "scenes",
+    data: str = "",
+    annotated: str = "scenes",
+    split: str = "",
+    limit: int | None = None,
+    quick: bool = False,
+    seeds: str = "0",
+    batch: int = 64,
+    workers: int = 2,
+    device: str = "auto",
+    out: Path | None = None,
+) -> None:
+    """Make a table or figure of the paper, or one beyond it: CSV first, then pictures and Markdown from the CSV.
+
+    `prism study list` says what there is; `prism study all` makes everything, and one page of it.
+
+    Args:
+        name: of a study, or all, or list
+        checkpoints: weights as of `prism occlusion`; without any, what the study needs is trained by the recipe
+        recipe: what is trained, scenes or imagenette
+        data: of classification, scenes or a folder; by default the recipe's. Of a study of detectors or segmenters,
+            theirs
+        annotated: of detection and segmentation, scenes or a folder in VOC's layout with COCO JSON
+        split: of the data; clean of classified scenes, otherwise val
+        limit: look only at so many pictures, spread over the data
+        quick: train and measure as little as still makes every figure; every row is marked as a smoke run
+        seeds: of the trainings, comma-separated: several give deviations
+        batch: pictures at a time
+        workers: processes that read pictures
+        device: auto, cpu, cuda, ...
+        out: folder of the results, by default runs/study/NAME, of all runs/study
+    """
+    if name == "list":
+        table.show(overview(), "prism study NAME CHECKPOINT...; prism study all --recipe scenes")
+        return
+    chosen, console = None if name == "all" else find_study(name), Console(stderr=True)
+    if chosen is None and checkpoints:
+        raise ValueError("all trains what it looks at: give no checkpoints, or name one study")
+    if chosen and chosen.takes in ("detectors", "segmenters"):
+        data, annotated = "", data or annotated
+    plan = results.QUICK if quick else results.Plan()
+    if limit is not None:
+        plan = replace(plan, pictures=limit, annotated_pictures=limit)
+    _, place = _place(device)
+    numbers = tuple(int(n) for n in _numbers(seeds))
+    folder = (out or Path("runs/study")) / "runs" / (f"{recipe}-quick" if quick else recipe)
+    project = results.Project(recipe, folder, plan, data, annotated, numbers, split, batch, workers, device)
+    if chosen is None:
+        print(f"wrote {results.all_studies(project, out or Path('runs/study'), _command(), place, console)}")
+        return
+    out = out or Path("runs/study") / name
+    first, *_ = results.one_study(project, chosen, checkpoints, out, _command(), place, console)
+    print(first.text)
+    if not isinstance(first.content, Path):
+        table.show(first.content, chosen.title)
+    print(f"wrote {out / 'report.html'}")
+
+
+@app.command(name="app")
+def playground(
+    checkpoint: Path | None = None,
+    baseline: Path | None = None,
+    examples: Path | None = None,
+    host: str = "127.0.0.1",
+    port: int = 7860,
+) -> None:
+    """Hide parts of a picture in the browser, and watch the network think.
+
+    Args:
+        checkpoint: weights of a PRISM classifier (safetensors); by default those that the package carries
+        baseline: weights of another model on the same classes, to stand beside it
+        examples: folder of pictures, to choose from and to show what prototypes stand for; visitors see them
+        host: 0.0.0.0 opens the page to the network
+        port: of the page
+    """
+    try:
+        from prism.app.page import open_playground, serve  # gradio is large, and an extra
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{error.name} is not installed: pip install prism-vision[app]") from None
+    serve(open_playground(checkpoint, baseline, examples), host, port)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -503,10 +564,29 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit("prism: interrupted")
 
 
-def _task(spec: str) -> str:
-    """What the weights of a file are for."""
-    file = Path(spec)
-    return read_about(file).get("task", "") if file.suffix == ".safetensors" and file.exists() else ""
+def _task(checkpoints: list[Checkpoint], asked: str | None = None) -> str:
+    """What these models are for: what their weights say, and classification where they are silent."""
+    for file in (checkpoint.file for checkpoint in checkpoints if checkpoint.file):
+        said = read_about(file).get("task", "classification")
+        asked = asked or said
+        if said != asked:
+            raise ValueError(f"{file} is for {said}, not for {asked}")
+    return asked or "classification"
+
+
+def _refuse_foreign(task: str, options: Mapping[str, NamedTuple]) -> None:
+    """An option of another task would change nothing, and nobody would notice."""
+    for other, given in options.items():
+        for name, value in given._asdict().items():
+            if other != task and value != given._field_defaults[name]:
+                raise ValueError(f"--{name} does not apply to {task}: it is of {other}")
+
+
+def _files(checkpoints: list[Checkpoint]) -> list[Path]:
+    for checkpoint in checkpoints:
+        if not checkpoint.file:
+            raise ValueError(f"{checkpoint.name} is a name without weights: name a file of them")
+    return [checkpoint.file for checkpoint in checkpoints if checkpoint.file]
 
 
 def _eval_detectors(
@@ -537,51 +617,8 @@ def _place(device: str) -> tuple[PartialState, str]:
     return processes, device
 
 
-def _pictures(
-    checkpoints: list[Checkpoint], data: str, splits: list[str], size: int | None, limit: int | None
-) -> tuple[dict[str, Pictures], list[str]]:
-    """Pictures by split, and their classes: those that a file of weights names, or the train split, or the first."""
-    size = size or next((c.size for c in checkpoints if c.size), 224)
-    if data == "scenes":
-        length = 1000 if limit is None else limit
-        names = [split or "clean" for split in splits]
-        return {name: Scenes(name, length, size, transform=unit_pixels) for name in names}, list(SHAPES)
-    classes = next((c.classes for c in checkpoints if c.classes), None)
-    found: dict[str, Pictures] = {}
-    for split in splits:
-        pictures = open_split(Path(data), split, size, classes)
-        classes, found[split] = pictures.classes, pictures if limit is None else limited(pictures, limit)
-    return found, classes or []
-
-
-def _subjects(checkpoints: list[Checkpoint], classes: list[str], pretrained: bool) -> list[Subject]:
-    torch.manual_seed(0)  # untrained weights are the same in every process, and in a run that goes on
-    subjects = []
-    for checkpoint in checkpoints:
-        network = open_model(checkpoint, len(classes), pretrained)
-        known = checkpoint.classes or [""] * int(network.num_classes)  # pyright: ignore[reportArgumentType]
-        if len(known) != len(classes) or (checkpoint.classes and known != classes):
-            source = checkpoint.file or checkpoint.name
-            raise ValueError(f"{source} knows {len(known)} classes, which are not the {len(classes)} of the data")
-        cfg = resolve_data_config(model=network)
-        file, kind = checkpoint.file, "pretrained" if pretrained else "untrained"
-        run = str(file.with_suffix("")) if file else kind
-        subjects.append(Subject(checkpoint.name, run, network, cfg["mean"], cfg["std"]))
-    return subjects
-
-
-def _segmenters(
-    files: list[Path], window: int | None, stride: int | None, flip: bool, scales: str
-) -> list[tuple[Subject, Inference]]:
-    if not files:
-        raise ValueError("name at least one file of weights")
-    found = []
-    for file in files:
-        inference = load_segmenter(file, window=window, stride=stride, flip=flip, scales=_numbers(scales))
-        network = inference.network
-        subject = Subject(network.backbone.name, str(file.with_suffix("")), inference, network.mean, network.std)
-        found.append((subject, inference))
-    return found
+def _looking(options: Looking) -> dict[str, Any]:
+    return {**options._asdict(), "scales": _numbers(options.scales)}
 
 
 def _fills(text: str) -> list[Fill]:

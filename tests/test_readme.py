@@ -20,16 +20,23 @@ SHORTER = {
     "train": TRAINING,
     "train scenes-retinanet": "--sizes 64 --longest 64 --batch 4 --steps 1 --length 8 --limit 4 --workers 0",
     "train scenes-semfpn": "--size 32 --batch 4 --steps 1 --length 8 --limit 4 --workers 0",
-    "occlusion-detection": "--limit 4 --workers 0",
-    "occlusion-segmentation": "--limit 4 --workers 0",
     "eval": "--limit 8 --workers 0",
     "occlusion": "--limit 8 --workers 0",
     "speed": "--size 32 --repeats 2",
+    "study": "--limit 4 --workers 0 --quick",
 }
 
 
-def commands() -> list[str]:
-    return [line.partition("#")[0].strip() for line in README.splitlines() if line.startswith("prism ")]
+def commands(text: str) -> list[list[str]]:
+    """Words of every line that is a command, by itself or started by a launcher."""
+    lines = (line for line in text.splitlines() if line.startswith(("prism ", "accelerate launch ", "torchrun ")))
+    found = [shlex.split(line, comments=True) for line in lines]
+    return [words[1 + words.index("prism" if words[0] == "prism" else "prism.cli") :] for words in found]
+
+
+def python_blocks(text: str) -> list[tuple[str, str]]:
+    """Pairs of what stands beside the word python, and the code."""
+    return re.findall(r"```python *([^\n]*)\n(.*?)```", text, flags=re.DOTALL)
 
 
 @pytest.fixture
@@ -49,17 +56,16 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 
 
 def test_python_blocks_run():
-    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    blocks = python_blocks(README)
     assert len(blocks) >= 3
     scope: dict[str, object] = {}
-    for block in blocks:
+    for _, block in blocks:
         exec(block, scope)
 
 
 def test_commands_run(folder: Path):
-    assert len(commands()) >= 10
-    for line in commands():
-        _, verb, *words = shlex.split(line)
+    assert len(commands(README)) >= 10
+    for verb, *words in commands(README):
         short = SHORTER.get(f"{verb} {words[0]}", SHORTER.get(verb, "")) if words and "--dry-run" not in words else ""
         main([verb, *words, *short.split()])
     assert (folder / "runs" / "scenes" / "report.html").exists()

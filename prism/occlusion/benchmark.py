@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from prism.occlusion.masks import block_mask, mask_generator, only_one_mask, pat
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+Found = TypeVar("Found")
 
 
 class Pictures(Protocol):
@@ -207,17 +208,8 @@ def predict(
     device: str,
     processes: PartialState | None = None,
 ) -> dict[tuple[str, str], Predictions]:
-    """One pass over the data, every model on the same batches.
-
-    Processes share the batches, not the images: what a batch holds, and so the last bit of an answer, is the same for
-    any number of them.
-    """
-    if batch < 1:
-        raise ValueError(f"batch must be at least 1, got {batch}")
-    rank, world = (processes.process_index, processes.num_processes) if processes else (0, 1)
-    indices = list(range(len(view)))
-    batches = [indices[first : first + batch] for first in range(0, len(view), batch)]
-    own = batches[len(batches) * rank // world : len(batches) * (rank + 1) // world]
+    """One pass over the data, every model on the same batches."""
+    own = own_batches(len(view), batch, processes)
     parts: dict[tuple[str, str], list[Predictions]] = {(s.name, s.run): [] for s in subjects}
     for subject in subjects:
         subject.model.eval().to(device)  # not in inference mode: weights moved there could never be trained again
@@ -227,8 +219,27 @@ def predict(
             for subject in subjects:
                 mean, std = (torch.tensor(v, device=device).view(-1, 1, 1) for v in (subject.mean, subject.std))
                 parts[subject.name, subject.run].append(_judge(subject, (images - mean) / std, labels))
-    everyones = gather_object([parts]) if processes else [parts]
+    everyones = of_all(parts, processes)
     return {key: _joined(predictions for theirs in everyones for predictions in theirs[key]) for key in parts}
+
+
+def own_batches(length: int, batch: int, processes: PartialState | None = None) -> list[list[int]]:
+    """Indices of the pictures that this process looks at, batch by batch.
+
+    Processes share the batches, not the images: what a batch holds, and so the last bit of an answer, is the same for
+    any number of them.
+    """
+    if batch < 1:
+        raise ValueError(f"batch must be at least 1, got {batch}")
+    rank, world = (processes.process_index, processes.num_processes) if processes else (0, 1)
+    indices = list(range(length))
+    batches = [indices[first : first + batch] for first in range(0, length, batch)]
+    return batches[len(batches) * rank // world : len(batches) * (rank + 1) // world]
+
+
+def of_all(found: Found, processes: PartialState | None = None) -> list[Found]:
+    """What each process found, in the order of the pictures."""
+    return gather_object([found]) if processes else [found]
 
 
 def _joined(parts: Iterable[Predictions]) -> Predictions:

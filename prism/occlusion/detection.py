@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor, nn
@@ -35,10 +36,10 @@ from prism.evaluation.detection import (
     flagged,
     instances,
 )
-from prism.occlusion.benchmark import IMAGENET_MEAN
+from prism.occlusion.benchmark import IMAGENET_MEAN, of_all, own_batches
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import instance_mask, mask_generator
-from prism.occlusion.report import page
+from prism.occlusion.report import COLOURS, page
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7)  # 0 is the clean picture
 HIDDEN = 2  # objects of a picture
@@ -177,9 +178,19 @@ class Pass(NamedTuple):
     blocks: dict[str, Any]  # what was hidden, as a row
 
 
+class Look(NamedTuple):
+    """What a process saw, and what each subject found in it."""
+
+    covered: list[Covered]  # without their pixels
+    results: list[list[Result]]
+
+
 @dataclass(frozen=True)
 class DetectionBenchmark:
-    """`run` measures the subjects: a row for each of them, setting, fill, mask seed and subset of the objects."""
+    """`run` measures the subjects: a row for each of them, setting, fill, mask seed and subset of the objects.
+
+    With `processes`, each of them calls `run`, looks at its part of the batches, and is given all rows.
+    """
 
     pictures: Annotated
     shares: Sequence[float] = SHARES
@@ -189,6 +200,12 @@ class DetectionBenchmark:
     batch: int = 8
     workers: int = 0
     device: str = "cpu"
+    processes: PartialState | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes what was found."""
+        return self.processes is None or self.processes.is_main_process
 
     def run(
         self, subjects: Sequence[DetectorSubject], progress: Callable[[str], None] = lambda _: None
@@ -200,7 +217,7 @@ class DetectionBenchmark:
         for share, filling, seed in self.jobs():
             progress(f"{setting_name(share)}, {filling} fill, mask seed {seed}")
             view = CoveredPictures(self.pictures, share, filling, seed, self.visible)
-            found = look(subjects, view, self.batch, self.workers, self.device)
+            found = look(subjects, view, self.batch, self.workers, self.device, self.processes)
             which = {"setting": setting_name(share), "fill": filling if share else "", "mask seed": seed}
             blocks.append(which | found.blocks)
             every = instances(found.truth)
@@ -220,25 +237,37 @@ class DetectionBenchmark:
 
 
 @torch.inference_mode()
-def look(subjects: Sequence[DetectorSubject], view: CoveredPictures, batch: int, workers: int, device: str) -> Pass:
-    """Show all pictures to all subjects."""
+def look(
+    subjects: Sequence[DetectorSubject],
+    view: CoveredPictures,
+    batch: int,
+    workers: int,
+    device: str,
+    processes: PartialState | None = None,
+) -> Pass:
+    """Show all pictures to all subjects; processes share the batches."""
     for subject in subjects:
         subject.network.eval().to(device)
-    results: list[list[Result]] = [[] for _ in subjects]
-    truth: Truth = {"images": [], "annotations": [], "categories": categories_of(view.pictures)}
-    masked: set[int] = set()
-    covers: list[Covered] = []
-    for shown in DataLoader(view, batch, num_workers=workers, collate_fn=list):
+    own = Look([], [[] for _ in subjects])
+    batches = own_batches(len(view), batch, processes)
+    for shown in DataLoader(view, batch_sampler=batches, num_workers=workers, collate_fn=list):
         pictures = [one.picture.to(device) for one in shown]
-        for subject, kept in zip(subjects, results, strict=True):
+        for subject, kept in zip(subjects, own.results, strict=True):
             for one, found in zip(shown, subject.network(pictures), strict=True):
                 kept += as_results(found, one.image["id"], subject.categories)
-        for one in shown:
-            truth["images"].append(one.image)
-            truth["annotations"] += one.annotations
-            masked |= {*one.masked}
-            covers.append(one._replace(picture=torch.empty(0)))
-    return Pass(truth, masked, results, _summary(covers))
+        own.covered.extend(_without_pixels(one) for one in shown)
+    everyones = of_all(own, processes)
+    covered = [one for theirs in everyones for one in theirs.covered]
+    truth: Truth = {
+        "images": [one.image for one in covered],
+        "annotations": [annotation for one in covered for annotation in one.annotations],
+        "categories": categories_of(view.pictures),
+    }
+    masked = {id for one in covered for id in one.masked}
+    results = [
+        [result for part in parts for result in part] for parts in zip(*(t.results for t in everyones), strict=True)
+    ]
+    return Pass(truth, masked, results, _summary(covered))
 
 
 def write_occluded(view: CoveredPictures, out: Path) -> dict[str, Any]:
@@ -267,7 +296,7 @@ def write_occluded(view: CoveredPictures, out: Path) -> dict[str, Any]:
             own, besides = hidden.get(annotation["id"], (0, 0))
             flags = {"masked": int(annotation["id"] in hidden), "hidden": own, "hidden_besides": besides}
             truth["annotations"].append(annotation | flags)
-        covers.append(one._replace(picture=torch.empty(0)))
+        covers.append(_without_pixels(one))
     (out / "instances.json").write_text(json.dumps(truth))
     return _summary(covers)
 
@@ -293,8 +322,13 @@ def write(
     command: str,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """Measure; write CSVs, the paper's table, examples.png and report.html into `out`; return the table."""
+    """Measure; write CSVs, the paper's table, curves.png, examples.png and report.html into `out`; return the table.
+
+    All processes but the first have no more to do than to measure, and return nothing.
+    """
     rows, blocks = benchmark.run(subjects, progress)
+    if not benchmark.is_first:
+        return []
     headline = benchmark.fills[0]
     truth = "the part that is left to see" if benchmark.visible else "the whole object (amodal)"
     table.write(rows, out / "detection", f"COCO's numbers from 0 to 1, by subset of objects.\n\n`{command}`")
@@ -304,13 +338,17 @@ def write(
     table.write(main, out / "table", f"{NOTE}\n\nTruth: {truth}; fill: {headline}.\n\n`{command}`")
     parts = subset_table(rows, headline)
     table.write(parts, out / "subsets", f"AP in per cent by subset of objects.\n\n`{command}`")
+    curves(rows, headline).savefig(out / "curves.png", dpi=130)
     examples(benchmark).savefig(out / "examples.png", dpi=110)
+    heads = [(head, of_head(main, head)) for head in LETTERS if any(subject.head == head for subject in subjects)]
+    note = f"{NOTE} Truth: {truth}; hidden pixels: {headline}."
     sections: list[tuple[str, str, table.Rows | Path]] = [
-        ("AP", f"{NOTE} Truth: {truth}; hidden pixels: {headline}.", main),
+        *((head, "" if place else note, lines) for place, (head, lines) in enumerate(heads)),
+        ("Curves", "Against the share hidden; bands are deviations over runs and mask seeds.", out / "curves.png"),
         (
             "Which objects",
-            "AP in per cent of the masked objects (clean: the same ones, before), of the untouched, and of those "
-            "flagged as occluded in the data; and the share of each found with mask IoU 0.75.",
+            "AP in per cent of all objects, of the masked ones (clean: the same ones, before), of the untouched, and "
+            "of those flagged as occluded in the data; and the share of each found with mask IoU 0.75.",
             parts,
         ),
         ("What the detectors saw", "Pictures of the data in every setting.", out / "examples.png"),
@@ -350,17 +388,55 @@ def paper_table(rows: table.Rows, sizes: Mapping[tuple[str, str], int], filling:
     return [*ours, *theirs]
 
 
+def of_head(lines: table.Rows, head: str) -> list[dict[str, Any]]:
+    """The columns of one head, and the models that have it."""
+    cut = [
+        {"model": line["model"]} | {name.removeprefix(f"{head} "): cell for name, cell in line.items() if head in name}
+        for line in lines
+    ]
+    return [line for line in cut if line["M"]]
+
+
 def subset_table(rows: table.Rows, filling: str) -> list[dict[str, Any]]:
-    """AP by detector, setting and subset of the objects."""
+    """A row for each detector, subset of the objects and score, a column for each setting."""
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
+    found = {subset: _scores(rows, filling, subset) for subset in dict.fromkeys(row["subset"] for row in rows)}
     lines = []
-    for subset in dict.fromkeys(row["subset"] for row in rows):
-        scores = _scores(rows, filling, subset)
-        for backbone, head, setting in dict.fromkeys(key[:3] for key in scores):
-            line = {"detector": f"{backbone}, {head}", "setting": setting, "subset": subset}
-            for number in ("box AP", "box AP50", "mask AP", "mask AP50", "mask recall75"):
-                line[number] = _with_deviation(scores.get((backbone, head, setting, number), []))
-            lines.append(line)
-    return sorted(lines, key=lambda line: line["detector"])
+    for backbone, head in dict.fromkeys((row["backbone"], row["head"]) for row in rows):
+        for subset, scores in found.items():
+            for number in ("box AP", "mask AP", "mask recall75"):
+                cells = {s: _with_deviation(scores.get((backbone, head, s, number), [])) for s in settings}
+                if any(cells.values()):
+                    lines.append({"detector": f"{backbone}, {head}", "objects": subset, "score": number, **cells})
+    return lines
+
+
+def curves(rows: table.Rows, filling: str) -> Figure:
+    """AP against the share that is hidden: of all objects, and of the masked ones alone. Masks are dashed."""
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    detectors = list(dict.fromkeys((row["backbone"], row["head"]) for row in rows))
+    for axis, subset in zip(axes, ("all", "masked"), strict=True):
+        found = _scores(rows, filling, subset)
+        for number, (backbone, head) in enumerate(detectors):
+            for score, line in (("box AP", "-"), ("mask AP", "--")):
+                own = {
+                    key[2]: values for key, values in found.items() if key[:2] == (backbone, head) and key[3] == score
+                }
+                points = sorted((_share(setting), values) for setting, values in own.items())
+                at = [share for share, _ in points]
+                mean = np.array([statistics.mean(values) for _, values in points])
+                spread = np.array([statistics.pstdev(values) for _, values in points])
+                colour, marker = COLOURS[number % len(COLOURS)], "osD^vP"[number % 6]
+                label = f"{backbone}, {head}, {score.split()[0]}" if points else None
+                axis.plot(at, mean, color=colour, marker=marker, linestyle=line, label=label)
+                axis.fill_between(at, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
+        axis.set(title=f"{subset} objects", xlabel="share of two objects a picture hidden")
+        axis.grid(alpha=0.3)
+    axes[0].set(ylabel=f"AP, % ({filling} fill)", ylim=(0, None))
+    if axes[0].get_legend_handles_labels()[0]:  # without any object there is no AP
+        axes[0].legend(frameon=False, fontsize=8)
+    return figure
 
 
 def examples(benchmark: DetectionBenchmark) -> Figure:
@@ -372,13 +448,17 @@ def examples(benchmark: DetectionBenchmark) -> Figure:
         for axis, share in zip(axes[line], benchmark.shares, strict=True):
             view = CoveredPictures(benchmark.pictures, share, benchmark.fills[0], benchmark.seeds[0])
             axis.imshow(_pixels(view[line * len(view) // count].picture), interpolation="nearest")
-            axis.set_title(setting_name(share), fontsize=8)
+            axis.set_title("" if line else setting_name(share), fontsize=8)
             axis.set_axis_off()
     return figure
 
 
 def setting_name(share: float) -> str:
     return f"M{round(100 * share)}" if share else "clean"
+
+
+def _share(setting: str) -> float:
+    return 0.0 if setting == "clean" else int(setting.removeprefix("M")) / 100
 
 
 def _left(annotations: Sequence[dict[str, Any]], masks: Tensor) -> Iterator[dict[str, Any]]:
@@ -390,6 +470,12 @@ def _left(annotations: Sequence[dict[str, Any]], masks: Tensor) -> Iterator[dict
         left, top = int(columns[0]), int(rows[0])
         box = [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top]
         yield {**annotation, "bbox": box, "area": int(mask.sum()), "segmentation": encode(mask.numpy())}
+
+
+def _without_pixels(one: Covered) -> Covered:
+    """What is counted at the end; the pixels of a whole data set would not fit into memory."""
+    nothing = torch.empty(0)
+    return one._replace(picture=nothing, cover=one.cover._replace(hidden=nothing))
 
 
 def _summary(covers: Sequence[Covered]) -> dict[str, Any]:

@@ -8,21 +8,24 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from matplotlib.colors import to_rgb
+from accelerate import PartialState
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from prism.evaluation import table
 from prism.evaluation.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.evaluation.segmentation import VOID, Counts, added, class_rows, count, scores
 from prism.model.backbone import Prism
-from prism.occlusion.benchmark import CLEAN, IMAGENET_MEAN, Setting, Subject, jobs
+from prism.occlusion.benchmark import CLEAN, IMAGENET_MEAN, Setting, Subject, jobs, of_all, own_batches
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import mask_generator
 from prism.occlusion.report import COLOURS, page
@@ -32,6 +35,7 @@ PAPER_SETTINGS = (CLEAN, PAPER_SETTING)
 CURVE = (CLEAN, *(Setting("PatchMask", tenth / 10) for tenth in range(1, 8)))
 YELLOW = "#F0E442"  # the one of Okabe and Ito's that lines are not drawn in
 COST_SIZE = (512, 512)  # where the paper counts
+MOST_NAMED = 24  # classes that the legend of the examples has room for
 # Table 2(b) of the paper: parameters, FLOPs, mIoU clean and with 30 % of patches hidden
 PUBLISHED = {
     "XCiT-T12": ("8 M", "", 39.9, 32.2),
@@ -93,20 +97,31 @@ class OccludedImages(Dataset[Shown]):
 
 @torch.inference_mode()
 def measure(
-    subjects: Sequence[Subject], view: Dataset[Shown], classes: int, batch: int, workers: int, device: str
+    subjects: Sequence[Subject],
+    view: OccludedImages | Subset[Shown],
+    classes: int,
+    batch: int,
+    workers: int,
+    device: str,
+    processes: PartialState | None = None,
 ) -> dict[tuple[str, str], Counts]:
-    """One pass over the pictures, every model on the same ones. Models give scores (B, C, H, W) of their size."""
+    """One pass over the pictures, every model on the same ones. Models give scores (B, C, H, W) of their size.
+
+    With `processes` each looks at its part of the batches, and is given what all counted.
+    """
     nothing = Counts(torch.zeros(2, classes, classes, dtype=torch.long), torch.zeros(2, classes, dtype=torch.long))
     found = {(subject.name, subject.run): nothing for subject in subjects}
     for subject in subjects:
         subject.model.eval().to(device)
-    for shown in DataLoader(view, batch, num_workers=workers, collate_fn=_by_size):
+    own = own_batches(len(view), batch, processes)
+    for shown in DataLoader(view, batch_sampler=own, num_workers=workers, collate_fn=_by_size):
         for images, labels, hidden in shown:
             for subject in subjects:
                 prediction = predict(subject, images.to(device), classes).cpu()
                 counts = count(labels, prediction, classes, hidden)
                 found[subject.name, subject.run] = added(found[subject.name, subject.run], counts)
-    return found
+    everyones = of_all(found, processes)
+    return {key: reduce(added, (theirs[key] for theirs in everyones)) for key in found}
 
 
 def predict(subject: Subject, images: Tensor, classes: int) -> Tensor:
@@ -124,7 +139,10 @@ def predict(subject: Subject, images: Tensor, classes: int) -> Tensor:
 
 @dataclass(frozen=True)
 class SegmentationBenchmark:
-    """Rows are one for each model, run, setting, fill and mask seed."""
+    """Rows are one for each model, run, setting, fill and mask seed.
+
+    With `processes`, each of them calls `run`, measures its part of the batches, and is given all rows.
+    """
 
     pictures: LabelledPictures
     classes: Sequence[str]
@@ -134,6 +152,12 @@ class SegmentationBenchmark:
     batch: int = 8
     workers: int = 0
     device: str = "cpu"
+    processes: PartialState | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes what was found."""
+        return self.processes is None or self.processes.is_main_process
 
     def run(
         self, subjects: Sequence[Subject], progress: Callable[[str], None] = lambda _: None
@@ -148,7 +172,7 @@ class SegmentationBenchmark:
         for setting, filling, seed in jobs(self.settings, self.fills, self.seeds):
             progress(f"{setting.name}, {filling} fill, mask seed {seed}")
             view = OccludedImages(self.pictures, setting, filling, seed)
-            found = measure(subjects, view, len(self.classes), self.batch, self.workers, self.device)
+            found = measure(subjects, view, len(self.classes), self.batch, self.workers, self.device, self.processes)
             for (name, run), counts in found.items():
                 which = {"model": name, "run": run, "setting": setting.name}
                 which |= {"fill": "", "mask seed": ""} if setting == CLEAN else {"fill": filling, "mask seed": seed}
@@ -164,8 +188,13 @@ def write(
     command: str,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """Measure; write CSVs, the paper's table, curves.png, examples.png and report.html into `out`; return the table."""
+    """Measure; write CSVs, the paper's table, curves.png, examples.png and report.html into `out`; return the table.
+
+    All processes but the first have no more to do than to measure, and return nothing.
+    """
     rows, of_classes = benchmark.run(subjects, progress)
+    if not benchmark.is_first:
+        return []
     headline = benchmark.fills[0]
     table.write(rows, out / "segmentation", f"`{command}`")
     table.write(of_classes, out / "classes", f"IoU of each class, and its share of the pixels.\n\n`{command}`")
@@ -177,8 +206,8 @@ def write(
         ("mIoU", f"{NOTE} Hidden pixels: {headline}.", main),
         ("Curves", "Against the share of cells hidden; bands are deviations over runs and seeds.", out / "curves.png"),
         ("Examples", "What models saw, what is there, and what they said.", out / "examples.png"),
+        ("Classes", "IoU in per cent, clean, and the share of the pixels.", class_table(of_classes)),
         ("All rows", f"Scores from 0 to 1. Made by: {command}", rows),
-        ("Classes", "IoU of each class, clean.", [row for row in of_classes if row["setting"] == CLEAN.name]),
     ]
     (out / "report.html").write_text(page("Segmentation under occlusion", sections))
     return main
@@ -208,6 +237,21 @@ def paper_table(rows: table.Rows, cost: Mapping[str, tuple[int, float]], filling
         for name, (size, flops, clean, occluded) in PUBLISHED.items()
     ]
     return [*ours, *theirs]
+
+
+def class_table(rows: table.Rows) -> list[dict[str, Any]]:
+    """A row a class, a column a model: IoU of clean pictures, mean and deviation over its runs."""
+    lines: dict[str, dict[str, Any]] = {}
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        if row["setting"] == CLEAN.name:
+            lines[row["class"]] = {"class": row["class"], "share": f"{100 * row['share']:.1f}"}
+            if row["IoU"] is not None:
+                found[row["class"], row["model"]].append(100 * row["IoU"])
+    models = dict.fromkeys(row["model"] for row in rows)
+    return [
+        line | {name: _with_deviation(found.get((kind, name), [])) for name in models} for kind, line in lines.items()
+    ]
 
 
 def costs(model: nn.Module, size: tuple[int, int] = COST_SIZE) -> tuple[int, float]:
@@ -260,6 +304,7 @@ def examples(benchmark: SegmentationBenchmark, subjects: Sequence[Subject]) -> F
     figure = Figure(figsize=(2.0 * len(titles), 2.1 * len(shown) * len(settings)), layout="constrained")
     axes = figure.subplots(len(shown) * len(settings), len(titles), squeeze=False)
     lines = ((index, setting) for index in shown for setting in settings)
+    named: set[int] = set()
     for line, (index, setting) in zip(axes, lines, strict=True):
         image, labels, _ = OccludedImages(benchmark.pictures, setting, benchmark.fills[0], benchmark.seeds[0])[index]
         with torch.inference_mode():
@@ -270,6 +315,9 @@ def examples(benchmark: SegmentationBenchmark, subjects: Sequence[Subject]) -> F
             axis.imshow(picture, interpolation="nearest")
             axis.set_title(title or setting.name, fontsize=8)
             axis.set_axis_off()
+        named |= {int(n) for map_ in (labels, *answers) for n in map_.unique() if n != VOID}
+    patches = [Patch(color=to_hex(colours[n]), label=benchmark.classes[n]) for n in sorted(named)[:MOST_NAMED]]
+    figure.legend(handles=patches, loc="outside lower left", ncols=len(titles), frameon=False, fontsize=8)
     return figure
 
 

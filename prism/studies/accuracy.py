@@ -38,9 +38,17 @@ def measure(
 def add_costs(rows: Sequence[dict[str, Any]], subjects: Sequence[Subject], pictures: Pictures) -> None:
     """Add GMACs of a mean picture to the rows of a benchmark."""
     height, width = pictures[0][0].shape[-2:]
-    costs = {(s.name, s.run): _cost(s.model, (height, width)) for s in subjects}
+    kinds = {(s.name, s.run): _kind(s) for s in subjects}
+    models = {kinds[s.name, s.run]: s.model for s in subjects}
+    costs = {kind: _cost(model, (height, width)) for kind, model in models.items()}
     for row in rows:
-        row["GMAC"] = costs[row["model"], row["run"]](row) / 1e9
+        row["GMAC"] = costs[kinds[row["model"], row["run"]]](row) / 1e9
+
+
+def _kind(subject: Subject) -> tuple[Any, ...]:
+    """Subjects that agree in this cost the same: runs of one model, and PRISM under other switches of its steps."""
+    memory = subject.model.memory if isinstance(subject.model, Prism) else None
+    return subject.name, memory, tuple(parameter.shape for parameter in subject.model.parameters())
 
 
 def _cost(model: nn.Module, size: tuple[int, int]) -> Callable[[dict[str, Any]], float]:

@@ -13,13 +13,31 @@ from matplotlib.patches import Patch
 from PIL import Image
 
 from prism.data.pictures import read_picture
+from prism.model.creation import find_checkpoint
 from prism.occlusion.benchmark import Subject
 from prism.occlusion.segmentation import class_colours, predict
+from prism.tasks.segmentation import load_segmenter
 
 DPI = 110
 SIDE = 5.0  # inches of the picture's long side
 OPACITY = 0.6
 SHOWN = 3  # classes that a row of the table has room for
+
+
+def subject_of(file: Path, **how: Any) -> Subject:
+    """The segmenter of a file, named for its backbone; `how` it looks at pictures are arguments of Inference."""
+    inference = load_segmenter(file, **how)
+    network = inference.network
+    return Subject(network.backbone.name, str(file.with_suffix("")), inference, network.mean, network.std)
+
+
+def subjects_of(files: Sequence[Path], classes: Sequence[str], **how: Any) -> list[Subject]:
+    """The segmenters of these files, which must know these classes."""
+    for file in files:
+        known = find_checkpoint("", file).classes or []
+        if known != [*classes]:
+            raise ValueError(f"{file} knows {len(known)} classes, which are not the {len(classes)} of the data")
+    return [subject_of(file, **how) for file in files]
 
 
 @torch.inference_mode()

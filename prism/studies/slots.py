@@ -1,7 +1,8 @@
-"""Slot maps: which slot wins which part of a picture, stage by stage and step by step."""
+"""Slot maps: which slot wins which part of a picture, stage by stage and step by step; whole and with a part hidden."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -14,8 +15,27 @@ from torch import Tensor, nn
 from prism.data.pictures import read_picture
 from prism.data.scenes import render_scene
 from prism.evaluation import table
+from prism.evaluation.table import Rows
 from prism.model.backbone import Prism
 from prism.model.stage import StageTrace
+from prism.occlusion.benchmark import Setting
+from prism.studies.material import Inapplicable, Material
+from prism.studies.pairs import Pairs, as_seen
+from prism.studies.study import (
+    SKIPPED,
+    STAGES,
+    Progress,
+    Section,
+    Study,
+    Tables,
+    column,
+    other_subjects,
+    save,
+    shown,
+    skipped,
+)
+
+OCCLUSION = Setting("BlockMask", 112)
 
 
 def picture(path: Path | None, size: int, seed: int) -> np.ndarray:
@@ -59,21 +79,139 @@ def _row(stage: int, trace: StageTrace) -> dict[str, Any]:
 
 def figure(pixels: np.ndarray, stages: list[StageTrace]) -> Figure:
     """A row a stage; the picture, then a map a step: colour is the winning slot, brightness the picture's."""
-    columns = 1 + max(int(stage.steps[0]) for stage in stages)
-    sheet = Figure(figsize=(2.2 * columns, 2.4 * len(stages)), layout="constrained")
-    axes = sheet.subplots(len(stages), columns, squeeze=False)
+    lines = []
+    for number, stage in enumerate(stages, start=1):
+        steps = int(stage.steps[0])
+        lines.append(Line(f"stage {number}: {steps} steps", pixels, winners(stage), stage.weights[0, :steps].tolist()))
+    return sheet(lines)
+
+
+class Line(NamedTuple):
+    """A row of the sheet: a picture, and what won where in each step."""
+
+    title: str
+    pixels: np.ndarray  # (H, W, 3) uint8
+    winners: list[np.ndarray]  # (h, w) of slot numbers, one a step
+    weights: list[float]  # of the steps' states in the stage's output
+
+
+def winners(stage: StageTrace) -> list[np.ndarray]:
+    """The slot that won most of each position, step by step, of the first image."""
+    assert stage.slot_maps is not None
+    return [stage.slot_maps[0, step].argmax(0).cpu().numpy() for step in range(int(stage.steps[0]))]
+
+
+def sheet(*blocks: Sequence[Line]) -> Figure:
+    """Blocks of lines side by side."""
+    columns = 1 + max(len(line.winners) for block in blocks for line in block)
+    drawn = Figure(figsize=(2.2 * columns * len(blocks), 2.4 * len(blocks[0])), layout="constrained")
+    parts = drawn.subfigures(1, len(blocks), squeeze=False, wspace=0.03)[0]
+    for part, lines in zip(parts, blocks, strict=True):
+        for axes, line in zip(part.subplots(len(lines), columns, squeeze=False), lines, strict=True):
+            _draw(axes, line)
+    return drawn
+
+
+def _draw(axes: Sequence[Any], line: Line) -> None:
     palette = np.asarray(matplotlib.colormaps["tab20"].colors)  # pyright: ignore[reportAttributeAccessIssue]
-    grey = pixels.mean(-1, keepdims=True) / 255
-    for row, (stage, line) in enumerate(zip(stages, axes, strict=True), start=1):
-        assert stage.slot_maps is not None
-        for axis in line:
-            axis.set_axis_off()
-        line[0].imshow(pixels)
-        line[0].set_title(f"stage {row}: {int(stage.steps[0])} steps")
-        for step in range(int(stage.steps[0])):
-            winner = stage.slot_maps[0, step].argmax(0).numpy()  # (H, W)
-            colours = Image.fromarray((palette[winner % len(palette)] * 255).astype(np.uint8))
-            large = np.asarray(colours.resize(pixels.shape[1::-1], Image.Resampling.NEAREST)) / 255
-            line[1 + step].imshow(large * (0.35 + 0.65 * grey))
-            line[1 + step].set_title(f"step {step + 1}, weight {stage.weights[0, step]:.2f}")
-    return sheet
+    for axis in axes:
+        axis.set_axis_off()
+    axes[0].imshow(line.pixels)
+    axes[0].set_title(line.title, fontsize=10)
+    grey = line.pixels.mean(-1, keepdims=True) / 255
+    for step, (winner, weight) in enumerate(zip(line.winners, line.weights, strict=True), start=1):
+        colours = Image.fromarray((palette[winner % len(palette)] * 255).astype(np.uint8))
+        large = np.asarray(colours.resize(line.pixels.shape[1::-1], Image.Resampling.NEAREST)) / 255
+        axes[step].imshow(large * (0.35 + 0.65 * grey))
+        axes[step].set_title(f"step {step}, weight {weight:.2f}", fontsize=10)
+
+
+# ---- the study: the same picture whole and with a part hidden
+
+
+def measure(material: Material, out: Path, progress: Progress) -> Tables:
+    """What each stage did with the first picture, clean and occluded; and which slot won which position, step by step.
+
+    The two pictures are written beside the tables, which name them.
+    """
+    found = material.classifiers()
+    if not found.prisms:
+        raise Inapplicable("only PRISM has slots, and there is none among the checkpoints")
+    subject = found.prisms[0]
+    network = subject.model.eval().to(material.device)
+    assert isinstance(network, Prism)
+    pair = Pairs(found.pictures, OCCLUSION)[0]
+    rows, maps = [], []
+    for name, image in (("clean", pair.clean), (OCCLUSION.name, pair.occluded)):
+        pixels = (image.permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()
+        Image.fromarray(pixels).save(out / f"{name}.png")
+        with torch.inference_mode():
+            trace = network.forward_traced(as_seen(image[None].to(material.device), subject)).trace
+        for number, stage in enumerate(trace.stages, start=1):
+            which = {"model": subject.name, "run": subject.run, "picture": f"{name}.png", "setting": name}
+            rows.append(which | _row(number, stage))
+            maps += [
+                {"picture": f"{name}.png", "setting": name, "stage": number, "step": step}
+                | {"weight": float(stage.weights[0, step - 1]), "winners": _as_text(winner)}
+                for step, winner in enumerate(winners(stage), start=1)
+            ]
+    others = skipped(other_subjects(found.subjects, subject), "the first PRISM is shown")
+    return {"slots": rows, "maps": maps, SKIPPED: others}
+
+
+def report(tables: Tables, out: Path) -> list[Section]:
+    rows, maps = tables["slots"], tables["maps"]
+    blocks = [
+        [_line([row for row in maps if (row["stage"], row["setting"]) == (stage, setting)], out) for stage in STAGES]
+        for setting in column(maps, "setting")
+    ]
+    caption = "Colour is the slot that won most of a position, brightness the picture's."
+    return [
+        Section(STUDY.title, _words(rows, maps), shown(rows, without=("note", "run", "picture"))),
+        Section("", caption, save(sheet(*blocks), out / "slots.png")),
+    ]
+
+
+def _line(rows: Rows, out: Path) -> Line:
+    return Line(
+        f"stage {rows[0]['stage']}, {rows[0]['setting']}",
+        np.asarray(Image.open(out / rows[0]["picture"])),
+        [_from_text(row["winners"]) for row in rows],
+        [row["weight"] for row in rows],
+    )
+
+
+def _as_text(winner: np.ndarray) -> str:
+    """Rows of positions apart by semicolons, positions by blanks."""
+    return ";".join(" ".join(map(str, row)) for row in winner.tolist())
+
+
+def _from_text(text: str) -> np.ndarray:
+    return np.array([[int(slot) for slot in row.split()] for row in str(text).split(";")])
+
+
+def _words(rows: Rows, maps: Rows) -> str:
+    settings, agreement = column(rows, "setting"), []
+    steps = {name: ", ".join(str(row["steps"]) for row in rows if row["setting"] == name) for name in settings}
+    for stage in STAGES:
+        found = {(row["setting"], row["step"]): _from_text(row["winners"]) for row in maps if row["stage"] == stage}
+        last = min(max(step for name, step in found if name == setting) for setting in settings)
+        clean, occluded = (found[setting, last] for setting in settings)
+        agreement.append(f"{(clean == occluded).mean():.0%} of stage {stage}")
+    return (
+        f"In the four stages the clean picture takes {steps[settings[0]]} steps, with {settings[1]} "
+        f"{steps[settings[1]]}. "
+        f"After the last step that both took, the same slot wins in both at {', '.join(agreement)}."
+    )
+
+
+STUDY = Study(
+    "slots",
+    "Slots of a clean and an occluded picture",
+    "which slot wins which part of a picture, stage by stage and step by step, and does hiding change it?",
+    "",
+    "a PRISM classifier",
+    "classifiers",
+    measure,
+    report,
+)

@@ -187,18 +187,25 @@ def test_batches_and_workers_change_nothing(pictures: ScenePictures):
 
 def test_the_command_s_files(pictures: ScenePictures, tmp_path: Path):
     subjects = [subject(pictures), subject(pictures, "RetinaNet", masks=False)]
-    main = write(DetectionBenchmark(pictures, seeds=(0, 1)), subjects, tmp_path, "prism occlusion-detection ...")
+    main = write(DetectionBenchmark(pictures, seeds=(0, 1)), subjects, tmp_path, "prism occlusion ...")
     assert main[0]["RetinaNet C"] == main[0]["Mask R-CNN C b"] == main[0]["Mask R-CNN C m"] == "100.0"
     assert "±" in main[0]["Mask R-CNN M30 m"]
     assert [line["model"] for line in main[1:]] == [f"{name} (paper, COCO)" for name in PUBLISHED]
     assert main[-1]["RetinaNet M30"] == "38.8"
-    for name in ("detection.csv", "blocks.csv", "table.md", "subsets.md", "examples.png", "report.html"):
+    for name in ("detection.csv", "blocks.csv", "table.md", "subsets.md", "curves.png", "examples.png"):
         assert (tmp_path / name).stat().st_size > 0
     with (tmp_path / "detection.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["setting"] for row in rows} == {"clean", "M10", "M30", "M50", "M70"}
     assert len(rows) == 2 * 4 * (1 + 4 * 2), "detectors, subsets, settings and seeds"
-    assert "prism occlusion-detection" in (tmp_path / "table.md").read_text()
+    assert "prism occlusion" in (tmp_path / "table.md").read_text()
+    with (tmp_path / "subsets.csv").open() as file:
+        lines = {(line["detector"], line["objects"], line["score"]): line for line in csv.DictReader(file)}
+    assert ("knowing, RetinaNet", "all", "mask AP") not in lines, "it has no masks"
+    assert lines["knowing, Mask R-CNN", "masked", "mask AP"]["clean"] == "100.0"
+    page = (tmp_path / "report.html").read_text()
+    for head in ("RetinaNet", "Mask R-CNN"):
+        assert f"<h2>{head}</h2>" in page
 
 
 def test_a_table_without_one_of_the_heads(pictures: ScenePictures):

@@ -178,7 +178,7 @@ def voc(tmp_path: Path) -> Path:
 
 def test_command_makes_every_file(weights: Path, voc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "out"
-    main(["occlusion-segmentation", str(weights), "--data", str(voc), "--workers", "0", "--seeds", "0,1",
+    main(["occlusion", str(weights), "--data", str(voc), "--workers", "0", "--seeds", "0,1",
           "--device", "cpu", "--limit", "2", "--out", str(out)])  # fmt: skip
     shown = capsys.readouterr().out
     assert "35.6 G" in shown
@@ -215,10 +215,17 @@ def test_segment_draws_an_overlay_and_an_index_mask(weights: Path, voc: Path, tm
         (("segment", "{voc}/a.jpg", "{voc}/b/a.jpg", "--checkpoint", "{weights}"), "two pictures are called a"),
         (("segment", "{voc}/JPEGImages/0.jpg", "--checkpoint", "{voc}/no.safetensors"), "there is no checkpoint"),
         (("segment", "{voc}/JPEGImages/0.jpg", "--checkpoint", "{weights}", "--stride", "8"), "needs a window"),
-        (("occlusion-segmentation", "{weights}", "--data", "scenes"), "knows 21 classes, which are not the 11 of"),
-        (("occlusion-segmentation", "{weights}", "--data", "{voc}/none"), "there is no folder"),
-        (("occlusion-segmentation", "{weights}", "--data", "{voc}", "--split", "test"), "has no split 'test'"),
-        (("occlusion-segmentation", "--data", "{voc}"), "name at least one file of weights"),
+        (("occlusion", "{weights}", "--data", "scenes"), "knows 21 classes, which are not the 11 of"),
+        (("occlusion", "{weights}", "--data", "{voc}/none"), "there is no folder"),
+        (("occlusion", "{weights}", "--data", "{voc}", "--split", "test"), "has no split 'test'"),
+        (("occlusion", "--task", "segmentation", "--data", "{voc}"), "name at least one model"),
+        (
+            ("occlusion", "{weights}", "--task", "detection", "--data", "{voc}"),
+            "is for segmentation, not for detection",
+        ),
+        (("occlusion", "prism_nano", "{weights}", "--data", "{voc}"), "prism_nano is a name without weights"),
+        (("occlusion", "{weights}", "--data", "{voc}", "--write"), "--write does not apply to segmentation"),
+        (("eval", "{weights}", "--data", "{voc}"), "a segmenter's mIoU, clean too, is in prism occlusion"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, weights: Path, voc: Path):

@@ -17,11 +17,19 @@ from accelerate import PartialState
 from PIL import Image
 
 from prism.cli import main
+from prism.data.coco import ScenePictures
 from prism.data.pictures import PictureFolder
-from prism.occlusion import OcclusionBenchmark, Setting, Subject
+from prism.data.scenes import SHAPES
+from prism.data.segmentation import LabelledImages, SegmentedScenes
+from prism.occlusion import OcclusionBenchmark, Setting, Subject, detection, segmentation
+from prism.occlusion.detection import DetectionBenchmark, DetectorSubject
+from prism.occlusion.segmentation import SegmentationBenchmark
+from prism.tasks.detection import Design, build_network
+from prism.tasks.segmentation import SemanticFPN
 from tests.model.small import small_prism
 
 SETTINGS = (Setting("clean"), Setting("PatchMask", 0.6))
+SMALL = dict(widths=(8, 12, 16, 24), slots=(5, 4, 4, 3), codes=16)
 
 
 def command(folder: Path, out: Path) -> list[str]:
@@ -37,12 +45,34 @@ def rows_of_one_batch(folder: Path, processes: PartialState | None) -> list[dict
     return OcclusionBenchmark(pictures, SETTINGS, processes=processes).run([subject])[0]
 
 
+def detect(out: Path, processes: PartialState | None) -> list[dict[str, Any]]:
+    """Of three batches the first process looks at one and the second at two."""
+    torch.manual_seed(0)
+    pictures = ScenePictures("val", 5, 64)
+    design = Design("prism_nano", "maskrcnn", width=16, anchor=16, sizes=(64,), longest=64, proposals=20)
+    network = build_network(design, len(SHAPES), **SMALL)
+    torch.nn.init.normal_(network.detector.get_submodule("roi_heads.box_predictor.cls_score").bias, std=3.0)
+    subject = DetectorSubject("prism", "Mask R-CNN", "a", network, True, pictures.categories)
+    benchmark = DetectionBenchmark(pictures, (0, 0.3), batch=2, processes=processes)
+    return detection.write(benchmark, [subject], out / "detection", "prism occlusion")
+
+
+def segment(out: Path, processes: PartialState | None) -> list[dict[str, Any]]:
+    torch.manual_seed(0)
+    samples = SegmentedScenes("val", 5, 32)
+    network = SemanticFPN("prism_nano", samples.classes, 16, **SMALL)
+    benchmark = SegmentationBenchmark(LabelledImages(samples), samples.classes, batch=2, processes=processes)
+    return segmentation.write(benchmark, [Subject("prism", "a", network)], out / "segmentation", "prism occlusion")
+
+
 def worker(rank: int, port: int, folder: Path) -> None:
     """As a launcher would start it. Each process has a folder of its own, as on machines that share no disk."""
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1")
     (folder / f"rows {rank}").write_text(json.dumps(rows_of_one_batch(folder, PartialState(cpu=True))))
+    for measure in (detect, segment):
+        assert bool(measure(folder / f"rank {rank}", PartialState())) == (rank == 0)
     with (folder / f"said {rank}").open("w") as said, redirect_stdout(said), redirect_stderr(said):
         main(command(folder, folder / f"rank {rank}"))
 
@@ -70,7 +100,11 @@ def test_two_processes_equal_one(tmp_path: Path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     mp.spawn(worker, (port, tmp_path), nprocs=2)
-    for name in ("occlusion.csv", "table.csv", "significance.csv"):
+    for measure in (detect, segment):
+        measure(tmp_path / "alone", None)
+    of_detection = [f"detection/{name}.csv" for name in ("detection", "blocks", "table", "subsets")]
+    of_segmentation = [f"segmentation/{name}.csv" for name in ("segmentation", "classes", "table")]
+    for name in ("occlusion.csv", "table.csv", "significance.csv", *of_detection, *of_segmentation):
         assert (tmp_path / "rank 0" / name).read_text() == (tmp_path / "alone" / name).read_text()
     for path in (tmp_path / "alone" / "predictions").iterdir():
         with np.load(path) as alone, np.load(tmp_path / "rank 0" / "predictions" / path.name) as shared:

@@ -73,7 +73,7 @@ def test_eval_gives_the_twelve_numbers(tmp_path: Path):
 def test_occlusion_measures_and_writes_folders(tmp_path: Path):
     file, out = saved(tmp_path, "maskrcnn"), tmp_path / "out"
     options = ["--data", "scenes", "--limit", "2", "--workers", "0", "--shares", "0.3", "--out", str(out), "--write"]
-    main(["occlusion-detection", str(file), *options])
+    main(["occlusion", str(file), *options])
     assert (out / "report.html").exists()
     assert len(list((out / "M30-mean-0" / "images").iterdir())) == 2
     assert json.loads((out / "M30-mean-0" / "instances.json").read_text())["annotations"]
@@ -88,7 +88,9 @@ def test_occlusion_measures_and_writes_folders(tmp_path: Path):
             ("detect", "{folder}/a.png", "{folder}/b/a.png", "--checkpoint", "{folder}/maskrcnn.safetensors"),
             "two pictures are called a",
         ),
-        (("occlusion-detection", "--data", "scenes"), "name at least one detector's weights"),
+        (("occlusion", "--task", "detection", "--data", "scenes"), "name at least one model, or --write the pictures"),
+        (("occlusion", "{folder}/maskrcnn.safetensors", "--data", "scenes", "--full"), "--full does not apply to"),
+        (("occlusion", "{folder}/maskrcnn.safetensors", "--data", "scenes", "--scales", "1,2"), "--scales does not"),
         (("eval", "{folder}/maskrcnn.safetensors", "--data", "{folder}/none"), "there is no folder"),
     ],
 )

@@ -1,0 +1,1 @@
+"""The playground: hide parts of a picture and watch the network think."""

@@ -1,0 +1,93 @@
+"""Pictures to begin with, and pictures that show what prototypes stand for."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from matplotlib.cbook import get_sample_data
+from torch import Tensor
+from torchvision.datasets.folder import IMG_EXTENSIONS
+
+from prism.app.intake import as_pixels, square, to_url
+from prism.app.networks import Players
+from prism.data.pictures import read_picture, unit_pixels
+from prism.data.scenes import SHAPES, Scenes
+from prism.studies.pairs import as_seen
+from prism.studies.prototypes import Prototype, atlas
+
+CHOICE = 8  # samples to choose from
+EXAMPLES = 160  # pictures in which prototypes are looked for, a few seconds of a small network
+PER_CODE = 3  # examples of a prototype
+
+
+class Sample(NamedTuple):
+    picture: str  # as a data URL
+    truth: str = ""  # its class, where that is known
+    note: str = ""  # where it is from
+
+
+class Examples(NamedTuple):
+    pictures: Tensor  # (n, 3, S, S) in [0, 1]
+    prototypes: list[dict[int, Prototype]]  # by stage and code
+
+
+def samples(players: Players, folder: Path | None) -> list[Sample]:
+    """Pictures of the folder; without one, scenes for a network that knows their shapes.
+
+    Another network begins with a photograph that matplotlib carries, and scenes.
+    """
+    if folder is None and players.classes == list(SHAPES):
+        return _scenes(players, CHOICE)
+    files = _spread(picture_files(folder), CHOICE) if folder is not None else []
+    found = [_sample(file, players) for file in files]
+    portrait = Path(get_sample_data("grace_hopper.jpg", asfileobj=False))  # a work of the US Navy: free for all
+    if portrait.exists():  # some distributions leave it out
+        found.append(Sample(to_url(square(read_picture(portrait))), note="Grace Hopper, public domain"))
+    return found + _scenes(players, max(0, CHOICE - len(found)))
+
+
+def examples(players: Players, folder: Path | None) -> Examples | None:
+    """Where the network recalls which prototype; None if it has no prototypes or there is no picture of its kind."""
+    if players.network.memory != "vq":
+        return None
+    if folder is not None:
+        chosen = _spread(picture_files(folder), EXAMPLES)
+        pictures = [as_pixels(square(read_picture(file)), players.size) for file in chosen]
+    elif players.classes == list(SHAPES):
+        data = Scenes("train", EXAMPLES, players.size, transform=unit_pixels)
+        pictures = [data[index][0] for index in range(EXAMPLES)]
+    else:
+        return None
+    stacked = torch.stack(pictures)
+    return Examples(stacked, atlas(players.network, as_seen(stacked, players.ours), PER_CODE))
+
+
+def picture_files(folder: Path) -> list[Path]:
+    """At any depth."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in IMG_EXTENSIONS and file.is_file())
+    if not found:
+        raise ValueError(f"there is no picture in {folder}")
+    return found
+
+
+def _spread(files: list[Path], count: int) -> list[Path]:
+    """At most so many, evenly: a folder of classes gives some of each."""
+    count = min(count, len(files))
+    return [files[number * len(files) // count] for number in range(count)]
+
+
+def _sample(file: Path, players: Players) -> Sample:
+    """A folder that is named as a class says the truth."""
+    titles = dict(zip(players.classes, players.titles, strict=True))
+    return Sample(to_url(square(read_picture(file))), titles.get(file.parent.name, ""))
+
+
+def _scenes(players: Players, count: int) -> list[Sample]:
+    data = Scenes("val", max(1, count), players.size)
+    known = players.classes == list(SHAPES)
+    return [
+        Sample(to_url(picture), SHAPES[label] if known else "", "rendered scene")
+        for picture, label in (data[index] for index in range(count))
+    ]

@@ -1,0 +1,122 @@
+"""Pictures from strangers: what is too much is refused by its header, and what is taken arrives unchanged."""
+
+import base64
+import struct
+import time
+import zlib
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFile
+
+from prism.app.intake import EASEL, MOST_BYTES, as_pixels, check_bytes, read_mask, read_url, square, to_url
+from prism.data.pictures import Unreadable
+
+
+def blank_png(width: int, height: int) -> bytes:
+    """One colour, one bit a pixel: megabytes of pixels in kilobytes."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    rows = zlib.compress(bytes((width + 7) // 8 + 1) * height, 1)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def as_url(data: bytes, kind: str = "png") -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def noise(width: int, height: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8))
+
+
+def as_png(picture: Image.Image) -> bytes:
+    buffer = BytesIO()
+    picture.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_a_picture_survives_the_way_to_the_browser_and_back():
+    picture = noise(20, 30)
+    assert np.array_equal(np.asarray(read_url(to_url(picture))), np.asarray(picture))
+
+
+@pytest.mark.parametrize(("width", "height", "said"), [(20_000, 10_000, "far too many"), (6_400, 5_001, "32 mega")])
+def test_a_bomb_is_refused_before_a_pixel_is_decoded(width: int, height: int, said: str, monkeypatch):
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("decoded"))
+    started = time.process_time()
+    with pytest.raises(Unreadable, match=said):
+        read_url(as_url(blank_png(width, height)))
+    assert time.process_time() - started < 2
+
+
+def test_what_is_between_pils_warning_and_its_error_is_refused():
+    with pytest.raises(Unreadable, match="at most 32 megapixels"):
+        read_url(as_url(blank_png(12_000, 10_000)))
+
+
+def test_a_large_photograph_is_taken():
+    assert read_url(as_url(blank_png(6_000, 5_000))).size == (6_000, 5_000)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "no picture in the message"),
+        ("https://example.org/a.png", "no picture in the message"),
+        ("file:///etc/passwd", "no picture in the message"),
+        ("data:image/png;base64,@@@", "did not arrive whole"),
+        (as_url(b"text"), "no picture that can be read"),
+        (as_url(b"<svg xmlns='http://www.w3.org/2000/svg'/>", "svg+xml"), "no picture that can be read"),
+        (as_url(as_png(noise(64, 64))[:4000]), "damaged"),
+    ],
+)
+def test_what_is_no_picture_is_refused_in_one_sentence(url: str, said: str):
+    with pytest.raises(Unreadable, match=said) as refused:
+        read_url(url)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_kind_of_file_that_is_not_listed_is_refused():
+    buffer = BytesIO()
+    noise(8, 8).save(buffer, "TIFF")
+    with pytest.raises(Unreadable, match="PNG, JPEG"):
+        read_url(as_url(buffer.getvalue(), "png"))
+
+
+def test_a_file_of_too_many_bytes_is_refused_before_it_is_decoded():
+    with pytest.raises(Unreadable, match="21 megabytes; at most 20"):
+        check_bytes(21_000_000)
+    with pytest.raises(Unreadable, match="at most 20"):
+        read_url("data:image/png;base64," + "@" * (MOST_BYTES * 3 // 2))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 500), (640, 480), (2000, 1000)])
+def test_the_easel_takes_the_middle_square(size: tuple[int, int]):
+    found = square(noise(*size))
+    assert found.width == found.height == min(EASEL, max(1, round(0.875 * min(size))))
+
+
+def test_the_middle_is_the_middle():
+    picture = Image.new("RGB", (300, 100), "red")
+    picture.paste("blue", (106, 6, 194, 94))
+    assert square(picture).getcolors() == [(88 * 88, (0, 0, 255))]
+
+
+def test_pixels_of_the_right_size_are_not_touched():
+    picture = noise(32, 32)
+    assert torch.equal(as_pixels(picture, 32), torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 255)
+
+
+def test_a_mask_is_what_is_black():
+    sheet = Image.new("RGB", (64, 64), "white")
+    sheet.paste("black", (16, 0, 64, 32))
+    mask = read_mask(to_url(sheet), 16)
+    wanted = torch.zeros(16, 16, dtype=torch.bool)
+    wanted[:8, 4:] = True
+    assert torch.equal(mask, wanted)
+    assert not read_mask("", 16).any()

@@ -1,0 +1,44 @@
+"""Recovery is what a stage's own states say, token by token."""
+
+import torch
+
+from prism.studies.recovery import closeness, closeness_by_token, states
+from tests.model.small import pictures, small_prism
+
+
+def test_states_are_what_fixed_steps_give():
+    model, images = small_prism(max_steps=4).eval(), pictures(3)
+    with torch.inference_mode():
+        walked = list(states(model.stages[0], images))  # pyright: ignore
+        assert len(walked) == 4
+        for steps, state in enumerate(walked, start=1):
+            model.fixed_steps = (steps, 1, 1, 1)
+            torch.testing.assert_close(state, model.pyramid(images, stages=1).features[0])
+
+
+def test_a_clean_picture_is_as_close_to_itself_as_can_be():
+    model, images = small_prism(max_steps=3).eval(), pictures(2)
+    model.fixed_steps = 3  # so that what is compared with is the state after the last step
+    for cosines in closeness(model, images, images):
+        assert cosines.shape == (2, 3)
+        torch.testing.assert_close(cosines[:, -1], torch.ones(2))
+        assert (cosines <= 1 + 1e-6).all()
+
+
+def test_later_stages_see_what_earlier_ones_made_of_the_occluded_picture():
+    model, clean, occluded = small_prism(max_steps=2).eval(), pictures(2), pictures(2)
+    model.fixed_steps = 2
+    expected = [
+        torch.nn.functional.cosine_similarity(a, b, dim=1)
+        for a, b in zip(model.pyramid(occluded).features, model.pyramid(clean).features, strict=True)
+    ]
+    for cosines, whole in zip(closeness_by_token(model, clean, occluded), expected, strict=True):
+        torch.testing.assert_close(cosines[:, -1], whole)
+
+
+def test_nothing_of_the_network_is_touched():
+    model, images = small_prism().eval(), pictures(2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    closeness(model, images, images.roll(1, 0))
+    assert (model.fixed_steps, model.max_steps) == (None, 5)
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())

@@ -1,0 +1,78 @@
+"""Numbers go through the CSV: what is drawn and said is what was written there."""
+
+from pathlib import Path
+
+import pytest
+
+from prism.occlusion import detection as detection_benchmark
+from prism.occlusion import report as occlusion_report
+from prism.occlusion import segmentation as segmentation_benchmark
+from prism.studies import ablation, halting, similarity, table1
+from prism.studies.catalogue import STUDIES, find_study, overview
+from prism.studies.material import Material
+from prism.studies.study import Section, Study, conduct, listed, read_csv, write_csv
+
+
+def test_columns_come_back_as_what_they_are(tmp_path: Path):
+    rows = [
+        {"name": "a", "whole": 3, "part": 0.1, "gap": None, "mixed": 5, "empty": ""},
+        {"name": "", "whole": -4, "part": 2, "gap": 1.5, "mixed": "dynamic", "empty": ""},
+    ]
+    write_csv(rows, tmp_path / "rows.csv")
+    assert read_csv(tmp_path / "rows.csv") == [
+        {"name": "a", "whole": 3, "part": 0.1, "gap": None, "mixed": "5", "empty": None},
+        {"name": "", "whole": -4, "part": 2.0, "gap": 1.5, "mixed": "dynamic", "empty": None},
+    ]
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_report_sees_the_csv_and_nothing_else(quick: bool, tmp_path: Path):
+    seen = []
+
+    def measure(material, out, progress):
+        return {"numbers": [{"x": 1, "unseen": object}], "none": []}
+
+    def report(tables, out):
+        seen.append(tables)
+        return [Section("Heading", "Words.", tables["numbers"])]
+
+    made = Study("numbers", "Title", "what?", "", "nothing", "classifiers", measure, report)
+    conduct(made, Material((), quick=quick), tmp_path, "prism study numbers", lambda _: None)
+    note = "smoke run" if quick else None
+    assert seen == [{"numbers": [{"x": 1, "unseen": "<class 'object'>", "note": note}]}]
+    for file in ("numbers.md", "report.html"):
+        text = (tmp_path / file).read_text()
+        assert "Words." in text
+        assert ("smoke run" in text) == quick
+    assert "`prism study numbers`" in (tmp_path / "numbers.md").read_text()
+
+
+def test_every_study_says_what_it_is():
+    assert [row["study"] for row in overview()] == list(STUDIES)
+    assert len({study.answers for study in STUDIES.values()}) == len(STUDIES)
+    with pytest.raises(ValueError, match="no study is called 'table9'; there are table1"):
+        find_study("table9")
+
+
+def test_words_are_listed():
+    assert [listed(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+
+
+def test_the_papers_numbers_agree_with_one_another():
+    """Table 3's default variants, table 1 and the text name the same model."""
+    prism = occlusion_report.PUBLISHED["PRISM"]
+    default = tuple(prism[setting.name] for setting in ablation.SETTINGS)
+    published = ablation.PUBLISHED
+    assert published[ablation.STEPS]["5"] == published[ablation.MEMORY]["vq"] == default
+    assert published[ablation.FIXED][ablation.DYNAMIC] == default
+    assert set(table1.PUBLISHED_COSTS) == set(occlusion_report.PUBLISHED)
+    assert list(halting.PUBLISHED) == [setting.name for setting in halting.BLOCKS]
+    stage, setting, baseline, ours = similarity.PUBLISHED
+    assert (stage, setting) == (3, "PatchMask0.8")
+    assert baseline < ours
+    assert set(detection_benchmark.PUBLISHED) & set(segmentation_benchmark.PUBLISHED) == {"PVTv2-B1", "PRISM"}
+
+
+def test_shares_hidden_by_a_setting():
+    shares = {name: table1.hidden_share(name) for name in ("clean", "PatchMask0.6", "BlockMask112", "OnlyOne112")}
+    assert shares == {"clean": 0, "PatchMask0.6": 0.6, "BlockMask112": 0.25, "OnlyOne112": 0.75}

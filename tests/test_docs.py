@@ -1,0 +1,99 @@
+"""What the site shows is there: it builds without a warning, its Python runs, its commands and their flags exist."""
+
+import functools
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prism.cli import app, main
+from prism.studies.catalogue import overview
+from tests.test_readme import ROOT, commands, python_blocks
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+TEXTS = {path.stem: path.read_text() for path in PAGES}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; strict, so that a dead link or anchor fails here."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_pages_fetch_nothing_from_elsewhere(site: Path):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > len(PAGES)
+    for page in pages:
+        loaded = re.findall(r"<(?:script|img|iframe)\b[^>]*\bsrc=\"([^\"]+)\"", page.read_text())
+        loaded += re.findall(r"<link\b[^>]*\bhref=\"([^\"]+)\"", page.read_text())
+        assert loaded
+        assert not [url for url in loaded if url.startswith(("http:", "https:", "//"))], page
+
+
+def test_results_are_pages_from_their_one_source(site: Path):
+    for source in (ROOT / "results").glob("*/README.md"):
+        assert (site / source.relative_to(ROOT).with_name("index.html")).exists()
+    for source in (ROOT / "results").rglob("*.csv"):
+        assert (site / source.relative_to(ROOT)).read_bytes() == source.read_bytes()
+
+
+def test_every_module_is_in_the_reference(site: Path):
+    for module in (ROOT / "prism").glob("*/[!_]*.py"):
+        page = site / "api" / f"{module.parent.name}.html"
+        assert f'id="prism.{module.parent.name}.{module.stem}"' in page.read_text()
+
+
+@pytest.mark.parametrize("page", [name for name, text in TEXTS.items() if python_blocks(text)])
+def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """From top to bottom, as a reader would; a sketch, which needs files of the reader's, is compiled."""
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {}
+    for beside, code in python_blocks(TEXTS[page]):
+        compiled = compile(code, page, "exec")
+        if "Sketch" not in beside:
+            exec(compiled, scope)
+
+
+def silenced(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Takes the same arguments and does nothing."""
+
+    @functools.wraps(command)
+    def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    return nothing
+
+
+@pytest.fixture
+def _only_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for command in app._subcommands.values():
+        assert callable(command.target)
+        monkeypatch.setattr(command, "target", silenced(command.target))
+
+
+@pytest.mark.usefixtures("_only_parsed")
+@pytest.mark.parametrize("page", [name for name, text in TEXTS.items() if commands(text)])
+def test_commands_exist(page: str):
+    for words in commands(TEXTS[page]):
+        main(words)
+
+
+@pytest.mark.usefixtures("_only_parsed")
+def test_a_flag_that_does_not_exist_is_seen():
+    with pytest.raises(SystemExit):
+        main(["occlusion", "resnet18", "--data", "scenes", "--no-such-flag"])
+
+
+def test_every_command_and_study_is_shown():
+    shown = {words[0] for text in TEXTS.values() for words in commands(text)}
+    assert shown >= set(app._subcommands)
+    for row in overview():
+        assert f"| `{row['study']}` | {row['answers']} | {row['in the paper']} |" in TEXTS["studies"]
