@@ -94,7 +94,7 @@ def figure(rows: Rows) -> Figure:
         for axis, cost in zip(line, (_gmac, _milliseconds), strict=True):
             for number, (model, sweep) in enumerate(lines):
                 own = [r for r in rows if (r["model"], r["sweep"], r["setting"]) == (model, sweep, setting)]
-                points = [(cost(row), row["top-1"]) for row in sorted(own, key=_gmac)]
+                points = [(cost(row), row["top-1"]) for row in sorted(own, key=lambda row: row["value"])]
                 look = dict(color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)])
                 axis.plot(*zip(*points, strict=True), label=f"{model}, {sweep}", alpha=0.85, **look)
                 trained = [(cost(r), r["top-1"]) for r in own if sweep == SHIFTED and r["value"] == 0]

@@ -147,7 +147,8 @@ def figure(rows: Rows) -> Figure:
                 heights = [found[setting.name, stage] for stage in STAGES]
                 style: dict[str, Any] = dict(color=COLOURS[0]) if not number else dict(color="white", hatch="///")
                 axis.bar(at, heights, 0.36, edgecolor=COLOURS[0], label=setting.name, **style)
-            axis.set(title=title, xlabel="stage")  # bars stand on 0, and what the memory restores may be below
+            axis.set_title(title, fontsize=10)
+            axis.set(xlabel="stage")  # bars stand on 0, and what the memory restores may be below
             axis.set_xticks(STAGES)
             axis.grid(alpha=0.3, axis="y")
         line[0].set_ylabel(model)

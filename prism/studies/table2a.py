@@ -24,6 +24,7 @@ from prism.studies.study import PAPER, Progress, Section, Study, Tables, column,
 
 FILL = "mean"
 QUICK_SHARES = (0.0, 0.3, 0.5)
+WORTH_COMPARING = 1.0  # AP: a share of less says nothing
 
 
 def measure(material: Material, out: Path, progress: Progress) -> Tables:
@@ -65,7 +66,12 @@ def figure(rows: Rows) -> Figure:
             label = f"PRISM, {head}, box (paper, COCO)"
             drawn.axes[0].plot(*zip(*sorted(points), strict=True), color=colour, marker="o", label=label, **PAPER)
     fit_upright(drawn.axes[0])
-    drawn.axes[0].legend(frameon=False, fontsize=7)
+    handles, labels = drawn.axes[0].get_legend_handles_labels()
+    for legend in (axis.get_legend() for axis in drawn.axes):
+        if legend:
+            legend.remove()
+    drawn.set_size_inches(9.5, 4.4)
+    drawn.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return drawn
 
 
@@ -90,9 +96,10 @@ def _words(rows: Rows, tables: Tables) -> str:
     hardest, kept = max(column(rows, "setting"), key=_share), {}
     for backbone, head in dict.fromkeys((row["backbone"], row["head"]) for row in rows):
         clean, hidden = (100 * found.get((backbone, head, setting), 0.0) for setting in ("clean", hardest))
-        kept[backbone, head] = hidden / clean if clean else 0.0
+        if clean >= WORTH_COMPARING:
+            kept[backbone, head] = hidden / clean
         said.append(f"{head} on {backbone} has {clean:.1f} box AP, and {hidden:.1f} with {hardest}.")
-    if len(kept) > 1 and any(kept.values()):
+    if len(kept) > 1:
         (backbone, head), share = max(kept.items(), key=lambda entry: entry[1])
         said.append(f"{head} on {backbone} keeps the largest share of its AP, {share:.0%}.")
     return " ".join([*said, NOTE])
