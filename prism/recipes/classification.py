@@ -110,7 +110,9 @@ def imagenet() -> Classification:
 def imagenette() -> Classification:
     """Imagenette at 64 px for two cores, without any hiding in training.
 
-    `prism train imagenette --data imagenette2-160 --out runs/imagenette`.
+    `prism train imagenette --data imagenette2-160 --out runs/imagenette`. Measured with seed 0 on one core, in about
+    half an hour: 69.5 % on val, PVTv2-B0 67.9 %; with `--hiding` 63.3 and 56.0 %, and far better when parts are hidden
+    (results/imagenette).
     """
     return Classification(
         out=Path("runs/imagenette"),

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from prism.evaluation.table import Rows
 from prism.model.backbone import Prism
-from prism.model.position import sincos_positions
 from prism.model.refinement import RefinementStep, Watch
 from prism.model.stage import Stage
 from prism.occlusion.benchmark import CLEAN, Setting
 from prism.occlusion.report import COLOURS
 from prism.studies.material import Inapplicable, Material
 from prism.studies.pairs import as_seen, batches
+from prism.studies.recovery import applications
 from prism.studies.study import SKIPPED, STAGES, Progress, Section, Study, Tables, column, means, save, skipped
 
 SETTINGS = (CLEAN, Setting("PatchMask", 0.6))
@@ -73,22 +73,16 @@ def _inside(step: RefinementStep) -> Iterator[dict[str, Tensor]]:
 
 def steps_of(stage: Stage, image: Tensor) -> Iterator[dict[str, float]]:
     """The figures of each of `max_steps` steps, halting aside."""
-    tokens = stage.tokeniser(image)
-    batch, height, width, dim = tokens.shape
-    hoisted = stage.step.hoisted(sincos_positions(height, width, dim, like=tokens))
-    tokens, slots = tokens.flatten(1, 2), stage.initial_slots.repeat(batch, 1, 1)
     with _inside(stage.step) as seen:
-        for _ in range(stage.max_steps):
-            after, where, shares, recall = stage.step(tokens, slots, hoisted, Watch(maps=True))
+        for before, (after, _, shares, recall), _ in applications(stage, image, Watch(maps=True)):
             assert shares is not None
             yield {
-                "returned": relative_size(seen["after slots"] - tokens, tokens),
-                "mixed": relative_size(after - seen["after slots"], tokens),
+                "returned": relative_size(seen["after slots"] - before, before),
+                "mixed": relative_size(after - seen["after slots"], before),
                 "entropy": slot_entropy(shares),
                 "explained": explained_share(seen["grouped"], seen["restored"]),
                 "codes": len(recall.codes.unique()) if recall.codes is not None else math.nan,
             }
-            tokens, slots = after, stage.step.next_slots(slots, where)
 
 
 @torch.inference_mode()

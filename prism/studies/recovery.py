@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ from torch import Tensor
 from prism.evaluation.table import Rows
 from prism.model.backbone import Prism
 from prism.model.position import sincos_positions
-from prism.model.refinement import Watch
+from prism.model.refinement import Refinement, Watch
 from prism.model.stage import Stage
 from prism.occlusion.benchmark import CLEAN, Setting
 from prism.occlusion.report import COLOURS
@@ -67,16 +67,30 @@ def closeness_by_token(network: Prism, clean: Tensor, occluded: Tensor) -> list[
     ]
 
 
-def states(stage: Stage, image: Tensor) -> Iterator[Tensor]:
-    """What the stage would give if it stopped after 1, 2, ... `max_steps` steps: X^t in the paper, (B, D, H, W)."""
+class Applied(NamedTuple):
+    """One application of Phi."""
+
+    before: Tensor  # (B, N, D), x^t
+    refinement: Refinement
+    grid: tuple[int, int]  # H, W
+
+
+def applications(stage: Stage, image: Tensor, watch: Watch) -> Iterator[Applied]:
+    """Each of `max_steps` steps of a stage, halting aside."""
     tokens = stage.tokeniser(image)
     batch, height, width, dim = tokens.shape
     hoisted = stage.step.hoisted(sincos_positions(height, width, dim, like=tokens))
     tokens, slots = tokens.flatten(1, 2), stage.initial_slots.repeat(batch, 1, 1)
     for _ in range(stage.max_steps):
-        tokens, where, _, _ = stage.step(tokens, slots, hoisted, Watch())
-        yield stage.norm(tokens).unflatten(1, (height, width)).permute(0, 3, 1, 2)
-        slots = stage.step.next_slots(slots, where)
+        refinement = stage.step(tokens, slots, hoisted, watch)
+        yield Applied(tokens, refinement, (height, width))
+        tokens, slots = refinement.tokens, stage.step.next_slots(slots, refinement.where)
+
+
+def states(stage: Stage, image: Tensor) -> Iterator[Tensor]:
+    """What the stage would give if it stopped after 1, 2, ... `max_steps` steps: X^t in the paper, (B, D, H, W)."""
+    for _, refinement, grid in applications(stage, image, Watch()):
+        yield stage.norm(refinement.tokens).unflatten(1, grid).permute(0, 3, 1, 2)
 
 
 def measure(material: Material, out: Path, progress: Progress) -> Tables:
