@@ -253,7 +253,9 @@ def occlusion(
             annotated = open_annotated(data, split or "val", checkpoints[0].size or 96 if checkpoints else 96, limit)
             subjects = detection_study.subjects_of(_files(checkpoints), annotated)
             shares = [0.0, *_numbers(detection.shares)]
-            benchmark = detection_benchmark.DetectionBenchmark(annotated, shares, visible=detection.visible, **how)
+            benchmark = detection_benchmark.DetectionBenchmark(
+                annotated, shares, visible=detection.visible, folder=out / "done", **how
+            )
             write, score = detection_benchmark.write, "AP"
         case _:
             first = checkpoints[0]
@@ -261,7 +263,9 @@ def occlusion(
             subjects = segmentation_study.subjects_of(_files(checkpoints), samples.classes, **_looking(segmentation))
             labelled = LabelledImages(samples if limit is None else limited(samples, limit))
             settings = segmentation_benchmark.CURVE if full else segmentation_benchmark.PAPER_SETTINGS
-            benchmark = segmentation_benchmark.SegmentationBenchmark(labelled, samples.classes, settings, **how)
+            benchmark = segmentation_benchmark.SegmentationBenchmark(
+                labelled, samples.classes, settings, folder=out / "done", **how
+            )
             write, score = segmentation_benchmark.write, "mIoU"
     with Console(stderr=True, quiet=not benchmark.is_first).status("") as status:
         rows = write(benchmark, subjects, out, _command(), status.update) if subjects else []

@@ -109,9 +109,9 @@ PREDICT = ("predict", "{place}/data/val/a/1.png", "--checkpoint")
     ("arguments", "sentence"),
     [
         ((*EVAL, "{place}/data"), "data holds splits, not classes: add --split val"),
-        ((*EVAL, "{place}/data", "--split", "vial"), "there is no folder {place}/data/vial"),
+        ((*EVAL, "{place}/data", "--split", "vial"), "data has no split 'vial'; it has train, val"),
         ((*EVAL, "{place}/empty"), "empty"),
-        ((*EVAL, "{place}/hollow"), "there is no picture in the folders of {place}/hollow"),
+        ((*EVAL, "{place}/hollow"), "there are no labelled pictures in {place}/hollow"),
         ((*EVAL, "{place}/spoilt"), "spoilt.png cannot be read as a picture"),
         ((*EVAL, "{place}/spoilt", "--workers", "1"), "spoilt.png cannot be read as a picture"),
         ((*EVAL, "{place}/data", "--split", "val", "--memory", "lost"), "got 'lost'"),

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
-from torch.utils.data import Dataset
-from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
@@ -68,43 +66,3 @@ def evaluation_view(size: int, crop: float = 0.875) -> v2.Compose:
 def unit_pixels(picture: Image.Image) -> Tensor:
     """(3, H, W) in [0, 1]."""
     return v2.functional.pil_to_tensor(picture) / 255
-
-
-class PictureFolder(Dataset[tuple[Tensor, int]]):
-    """A folder of folders, one a class: ImageNet's layout. An unreadable picture is an error that names it.
-
-    `classes` numbers the labels, by default in the order of the folders: a split may lack a class.
-    """
-
-    def __init__(self, root: Path, size: int, crop: float = 0.875, classes: list[str] | None = None):
-        if not root.is_dir():
-            raise FileNotFoundError(f"there is no folder {root}")
-        self.files = ImageFolder(str(root), loader=read_picture, allow_empty=True)
-        if not len(self.files):
-            raise FileNotFoundError(f"there is no picture in the folders of {root}")
-        self.classes = classes or self.files.classes
-        if strange := next((name for name in self.files.classes if name not in self.classes), None):
-            raise ValueError(f"{root} has a class {strange!r} that is not among {', '.join(self.classes)[:100]}")
-        self.labels = [self.classes.index(name) for name in self.files.classes]
-        self.view = evaluation_view(size, crop)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        picture, folder = self.files[index]
-        return self.view(picture), self.labels[folder]
-
-    def name(self, index: int) -> str:
-        return self.files.samples[index][0]
-
-
-def open_split(root: Path, split: str, size: int, classes: list[str] | None = None) -> PictureFolder:
-    """Pictures of root/split, or of root itself. Unless `classes` are given, root/train says which there are."""
-    inner = [] if split else [d for names in ("val/*/", "val_*/*/", "train/*/") for d in root.glob(names)]
-    if inner:
-        raise ValueError(f"{root} holds splits, not classes: add --split {inner[0].parent.name}")
-    train = root / "train"
-    if split and classes is None and train.is_dir():
-        classes = sorted(folder.name for folder in train.iterdir() if folder.is_dir())
-    return PictureFolder(root / split, size, classes=classes)

@@ -30,26 +30,35 @@ class Labelled(Protocol):
     def name(self, index: int) -> str: ...
 
 
-def open_pictures(data: str, split: str, size: int = 64, length: int | None = None, seed: int = 0) -> Labelled:
-    """`data` is "scenes" or a folder; `size`, `length` and `seed` are of scenes.
+def open_pictures(
+    data: str,
+    split: str,
+    size: int = 64,
+    length: int | None = None,
+    seed: int = 0,
+    classes: list[str] | None = None,
+) -> Labelled:
+    """`data` is "scenes" or a folder; `size`, `length` and `seed` are of scenes, `classes` of folders of pictures.
 
-    The train split, where there is one, says which classes there are: a class that another split lacks keeps its
-    number.
+    The classes, which number the labels, are those of the train split, where there is one and none are given: a class
+    that another split lacks keeps its number.
     """
     if split in ("held-out", "rest") and split not in splits(data):
-        whole = open_pictures(data, "train", size, length, seed)
+        whole = open_pictures(data, "train", size, length, seed, classes)
         held = split == "held-out"
         return _Chosen(whole, [n for n in range(len(whole)) if (n % EACH_HELD_OUT == 0) == held])
     if data == "scenes":
         return _NamedScenes(split, SCENES.get(split, 1) if length is None else length, size, seed)
     there, folder = splits(data), Path(data) / split
-    if not (folder.is_dir() if split else there in ([], [""])):
+    if not split and there not in ([], [""]):
+        raise ValueError(f"{data} holds splits, not classes: add --split {there[-1]}")
+    if not folder.is_dir():
         raise FileNotFoundError(f"{data} has no split {split!r}; it has {', '.join(there) or 'no splits'}")
     train = Path(data) / "train"
     if (folder / "state.json").is_file():
         pictures = _Saved(folder, train if (train / "state.json").is_file() else folder)
     else:
-        pictures = _ClassFolders(folder, train if train.is_dir() and _folders(train) else folder)
+        pictures = _ClassFolders(folder, classes or _folders(train if train.is_dir() and _folders(train) else folder))
     if not len(pictures):
         raise ValueError(f"there are no labelled pictures in {folder}")
     return pictures
@@ -98,11 +107,11 @@ class _NamedScenes(Scenes):
 class _ClassFolders:
     """ImageNet's layout: a folder a class, with pictures at any depth."""
 
-    def __init__(self, folder: Path, train: Path):
-        self.classes = _folders(train)
-        if strangers := sorted({*_folders(folder)} - {*self.classes}):
-            raise ValueError(f"{folder} has classes that {train} lacks: {', '.join(strangers)}")
-        numbers = {name: number for number, name in enumerate(self.classes)}
+    def __init__(self, folder: Path, classes: list[str]):
+        self.classes = classes
+        if strange := next((name for name in _folders(folder) if name not in classes), None):
+            raise ValueError(f"{folder} has a class {strange!r} that is not among {', '.join(classes)[:100]}")
+        numbers = {name: number for number, name in enumerate(classes)}
         self.files = make_dataset(folder, numbers, IMG_EXTENSIONS, allow_empty=True) if numbers else []
 
     def __len__(self) -> int:

@@ -6,7 +6,7 @@ an interrupted run goes on where it stopped. Processes of a launcher share the b
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -171,12 +171,12 @@ class OcclusionBenchmark:
         return [_row(key, predictions) for key, predictions in found.items()], found
 
     def _about(self, subjects: Sequence[Subject]) -> dict[str, Any]:
-        """What kept predictions must be of. Three pictures stand for all: another size or split changes them."""
-        shown = [self.pictures[index] for index in (0, len(self.pictures) // 2, len(self.pictures) - 1)]
+        """What kept predictions must be of."""
+        shown = [self.pictures[index] for index in spread(self.pictures)]
         return {
-            "pictures": [len(self.pictures), _digest(image for image, _ in shown), [label for _, label in shown]],
+            "pictures": [len(self.pictures), digest(image for image, _ in shown), [label for _, label in shown]],
             "mean": list(self.mean),
-            "subjects": [[s.name, s.run, _fingerprint(s.model), list(s.mean), list(s.std)] for s in subjects],
+            "subjects": [[s.name, s.run, fingerprint(s.model), list(s.mean), list(s.std)] for s in subjects],
         }
 
     def _predictions(
@@ -242,6 +242,37 @@ def of_all(found: Found, processes: PartialState | None = None) -> list[Found]:
     return gather_object([found]) if processes else [found]
 
 
+def kept_rows(
+    path: Path | None, about: dict[str, Any], measure: Callable[[], Found], processes: PartialState | None = None
+) -> Found:
+    """What `measure` finds, which JSON must be able to hold; what `path` keeps of the same models and pictures instead.
+
+    Of several processes the first alone reads and writes, and decides for all.
+    """
+    path = path if processes is None or processes.is_main_process else None
+    found = [_read_rows(path, about) if path else None]
+    if processes:
+        broadcast_object_list(found)
+    if found[0] is not None:
+        return found[0]
+    rows = measure()
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".partial")
+        unfinished.write_text(json.dumps({"about": about, "rows": rows}))
+        unfinished.replace(path)
+    return rows
+
+
+def _read_rows(path: Path, about: dict[str, Any]) -> Any:
+    """Kept rows, unless they are of other models or pictures, or were cut short."""
+    try:
+        kept = json.loads(path.read_text())
+        return kept["rows"] if kept["about"] == about else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _joined(parts: Iterable[Predictions]) -> Predictions:
     return Predictions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -294,17 +325,25 @@ def scores(predictions: Predictions) -> dict[str, Any]:
     return row | {f"steps {stage + 1}": means[stage] if means else None for stage in range(4)}
 
 
-def _fingerprint(model: nn.Module) -> str:
-    """Changes when a weight does: a kept prediction must be of this very model."""
-    switches = (model.fixed_steps, model.max_steps, model.memory) if isinstance(model, Prism) else ()
-    return f"{type(model).__name__} {_digest(model.state_dict().values())} {switches}"
+def fingerprint(model: nn.Module) -> str:
+    """Changes when a weight does, or how the model looks: what is kept must be of this very model."""
+    prisms = [module for module in model.modules() if isinstance(module, Prism)]
+    switches = [(one.fixed_steps, one.max_steps, one.memory) for one in prisms]
+    design = hashlib.sha256(repr(model).encode()).hexdigest()
+    return f"{type(model).__name__} {digest(model.state_dict().values())} {design} {switches}"
 
 
-def _digest(values: Iterable[Tensor]) -> str:
-    digest = hashlib.sha256()
+def digest(values: Iterable[Tensor]) -> str:
+    """Of all bits."""
+    found = hashlib.sha256()
     for value in values:
-        digest.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+        found.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def spread(pictures: Sized) -> tuple[int, int, int]:
+    """Indices of three pictures that stand for all: another size or split changes them."""
+    return 0, len(pictures) // 2, len(pictures) - 1
 
 
 def _read(path: Path, about: dict[str, Any]) -> dict[tuple[str, str], Predictions] | None:

@@ -36,7 +36,7 @@ from prism.evaluation.detection import (
     flagged,
     instances,
 )
-from prism.occlusion.benchmark import IMAGENET_MEAN, of_all, own_batches
+from prism.occlusion.benchmark import IMAGENET_MEAN, digest, fingerprint, kept_rows, of_all, own_batches, spread
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import instance_mask, mask_generator
 from prism.occlusion.report import COLOURS, page
@@ -189,7 +189,9 @@ class Look(NamedTuple):
 class DetectionBenchmark:
     """`run` measures the subjects: a row for each of them, setting, fill, mask seed and subset of the objects.
 
-    With `processes`, each of them calls `run`, looks at its part of the batches, and is given all rows.
+    `folder` keeps the rows of every setting that is done; a second call with the same subjects and pictures reads them
+    instead of measuring again. With `processes`, each of them calls `run`, looks at its part of the batches, and is
+    given all rows.
     """
 
     pictures: Annotated
@@ -200,6 +202,7 @@ class DetectionBenchmark:
     batch: int = 8
     workers: int = 0
     device: str = "cpu"
+    folder: Path | None = None
     processes: PartialState | None = None
 
     @property
@@ -214,19 +217,43 @@ class DetectionBenchmark:
         if not len(self.pictures):
             raise ValueError("the data set is empty")
         rows, blocks = [], []
+        about = self._about(subjects) if self.folder else {}
         for share, filling, seed in self.jobs():
             progress(f"{setting_name(share)}, {filling} fill, mask seed {seed}")
-            view = CoveredPictures(self.pictures, share, filling, seed, self.visible)
-            found = look(subjects, view, self.batch, self.workers, self.device, self.processes)
-            which = {"setting": setting_name(share), "fill": filling if share else "", "mask seed": seed}
-            blocks.append(which | found.blocks)
-            every = instances(found.truth)
-            masked = found.masked & every
-            subsets = {"all": every, "masked": masked, "untouched": every - masked, "occluded": flagged(found.truth)}
-            for subject, results in zip(subjects, found.results, strict=True):
-                of_subsets = by_subset(found.truth, results, subsets, subject.finds_masks)
-                rows += [subject.key | which | row for row in of_subsets]
+            path = self.folder / f"{setting_name(share)}-{filling}-{seed}.json" if self.folder else None
+            scores, hidden = kept_rows(
+                path, about, lambda job=(share, filling, seed): self._measured(subjects, *job), self.processes
+            )
+            rows += scores
+            blocks.append(hidden)
         return rows, blocks
+
+    def _measured(
+        self, subjects: Sequence[DetectorSubject], share: float, filling: Fill, seed: int
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Of one setting: rows of scores, and what was hidden."""
+        view = CoveredPictures(self.pictures, share, filling, seed, self.visible)
+        found = look(subjects, view, self.batch, self.workers, self.device, self.processes)
+        which = {"setting": setting_name(share), "fill": filling if share else "", "mask seed": seed}
+        every = instances(found.truth)
+        masked = found.masked & every
+        subsets = {"all": every, "masked": masked, "untouched": every - masked, "occluded": flagged(found.truth)}
+        rows = [
+            subject.key | which | row
+            for subject, results in zip(subjects, found.results, strict=True)
+            for row in by_subset(found.truth, results, subsets, subject.finds_masks)
+        ]
+        return rows, which | found.blocks
+
+    def _about(self, subjects: Sequence[DetectorSubject]) -> dict[str, Any]:
+        """What kept rows must be of."""
+        shown = [(self.pictures[index][0], self.pictures.annotations(index)) for index in spread(self.pictures)]
+        asked = [[one["id"], one["category_id"], one["area"]] for _, annotations in shown for one in annotations]
+        return {
+            "pictures": [len(self.pictures), digest(pil_to_tensor(picture) for picture, _ in shown), asked],
+            "visible": self.visible,
+            "subjects": [[*s.key.values(), fingerprint(s.network), list(s.categories)] for s in subjects],
+        }
 
     def jobs(self) -> Iterator[tuple[float, Fill, int]]:
         """Neither fill nor seed changes a clean picture; but the seed says which objects are about to be hidden."""

@@ -25,7 +25,19 @@ from prism.evaluation import table
 from prism.evaluation.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.evaluation.segmentation import VOID, Counts, added, class_rows, count, scores
 from prism.model.backbone import Prism
-from prism.occlusion.benchmark import CLEAN, IMAGENET_MEAN, Setting, Subject, jobs, of_all, own_batches
+from prism.occlusion.benchmark import (
+    CLEAN,
+    IMAGENET_MEAN,
+    Setting,
+    Subject,
+    digest,
+    fingerprint,
+    jobs,
+    kept_rows,
+    of_all,
+    own_batches,
+    spread,
+)
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import mask_generator
 from prism.occlusion.report import COLOURS, page
@@ -141,7 +153,9 @@ def predict(subject: Subject, images: Tensor, classes: int) -> Tensor:
 class SegmentationBenchmark:
     """Rows are one for each model, run, setting, fill and mask seed.
 
-    With `processes`, each of them calls `run`, measures its part of the batches, and is given all rows.
+    `folder` keeps the rows of every setting that is done; a second call with the same subjects and pictures reads them
+    instead of measuring again. With `processes`, each of them calls `run`, measures its part of the batches, and is
+    given all rows.
     """
 
     pictures: LabelledPictures
@@ -152,6 +166,7 @@ class SegmentationBenchmark:
     batch: int = 8
     workers: int = 0
     device: str = "cpu"
+    folder: Path | None = None
     processes: PartialState | None = None
 
     @property
@@ -169,16 +184,38 @@ class SegmentationBenchmark:
         if len(labels) < len(subjects):
             raise ValueError(f"two subjects share a name and a run: {sorted(labels)}")
         rows, of_classes = [], []
+        about = self._about(subjects) if self.folder else {}
         for setting, filling, seed in jobs(self.settings, self.fills, self.seeds):
             progress(f"{setting.name}, {filling} fill, mask seed {seed}")
-            view = OccludedImages(self.pictures, setting, filling, seed)
-            found = measure(subjects, view, len(self.classes), self.batch, self.workers, self.device, self.processes)
-            for (name, run), counts in found.items():
-                which = {"model": name, "run": run, "setting": setting.name}
-                which |= {"fill": "", "mask seed": ""} if setting == CLEAN else {"fill": filling, "mask seed": seed}
-                rows.append(which | {"images": len(self.pictures)} | scores(counts))
-                of_classes += [which | row for row in class_rows(counts, list(self.classes))]
+            path = self.folder / f"{setting.name}-{filling}-{seed}.json" if self.folder else None
+            scored, classed = kept_rows(
+                path, about, lambda job=(setting, filling, seed): self._measured(subjects, *job), self.processes
+            )
+            rows += scored
+            of_classes += classed
         return rows, of_classes
+
+    def _measured(
+        self, subjects: Sequence[Subject], setting: Setting, filling: Fill, seed: int
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Of one setting: rows of scores, and of each class's IoU."""
+        view = OccludedImages(self.pictures, setting, filling, seed)
+        found = measure(subjects, view, len(self.classes), self.batch, self.workers, self.device, self.processes)
+        rows, of_classes = [], []
+        for (name, run), counts in found.items():
+            which = {"model": name, "run": run, "setting": setting.name}
+            which |= {"fill": "", "mask seed": ""} if setting == CLEAN else {"fill": filling, "mask seed": seed}
+            rows.append(which | {"images": len(self.pictures)} | scores(counts))
+            of_classes += [which | row for row in class_rows(counts, list(self.classes))]
+        return rows, of_classes
+
+    def _about(self, subjects: Sequence[Subject]) -> dict[str, Any]:
+        """What kept rows must be of."""
+        shown = [part for index in spread(self.pictures) for part in self.pictures[index]]
+        return {
+            "pictures": [len(self.pictures), digest(shown), list(self.classes)],
+            "subjects": [[s.name, s.run, fingerprint(s.model), list(s.mean), list(s.std)] for s in subjects],
+        }
 
 
 def write(

@@ -9,11 +9,10 @@ import torch
 from timm.data import resolve_data_config
 from torch import nn
 
+from prism.data import sources
 from prism.data.coco import open_annotated
-from prism.data.pictures import open_split, unit_pixels
-from prism.data.scenes import SHAPES, Scenes
+from prism.data.pictures import evaluation_view, unit_pixels
 from prism.data.segmentation import LabelledImages, open_segmentation
-from prism.data.sources import limited
 from prism.evaluation.detection import Annotated
 from prism.model.backbone import Prism
 from prism.model.creation import Checkpoint, find_checkpoints, open_model
@@ -21,6 +20,7 @@ from prism.model.weights import read_about
 from prism.occlusion.benchmark import OcclusionBenchmark, Pictures, Setting, Subject
 from prism.occlusion.detection import DetectorSubject
 from prism.studies import detection, segmentation
+from prism.tasks.classification import OwnPictures
 
 Kind = Literal["classifiers", "detectors", "segmenters"]
 TASKS: dict[str, Kind] = {"detection": "detectors", "segmentation": "segmenters"}
@@ -95,7 +95,7 @@ class Material:
         classes = next((c.classes for c in find_checkpoints(str(files[0])) if c.classes), [])
         samples = open_segmentation(self.data, self.split or "val", _side(files[0], 64), classes=len(classes))
         subjects = segmentation.subjects_of(files, samples.classes)
-        shown = samples if self.limit is None else limited(samples, self.limit)
+        shown = samples if self.limit is None else sources.limited(samples, self.limit)
         return Segmenters(subjects, LabelledImages(shown), list(samples.classes))
 
     def benchmark(self, pictures: Pictures, settings: Sequence[Setting], out: Path) -> OcclusionBenchmark:
@@ -121,15 +121,15 @@ def open_pictures(
 ) -> tuple[dict[str, Pictures], list[str]]:
     """Pictures by split, and their classes: those that a file of weights names, or the train split, or the first."""
     size = size or next((c.size for c in checkpoints if c.size), 224)
-    if data == "scenes":
-        length = 1000 if limit is None else limit
-        names = [split or "clean" for split in splits]
-        return {name: Scenes(name, length, size, transform=unit_pixels) for name in names}, list(SHAPES)
-    classes = next((c.classes for c in checkpoints if c.classes), None)
+    scenes = data == "scenes"
+    classes = None if scenes else next((c.classes for c in checkpoints if c.classes), None)
+    view = unit_pixels if scenes else evaluation_view(size)
+    length = (1000 if limit is None else limit) if scenes else None
     found: dict[str, Pictures] = {}
-    for split in splits:
-        pictures = open_split(Path(data), split, size, classes)
-        classes, found[split] = pictures.classes, pictures if limit is None else limited(pictures, limit)
+    for split in [split or "clean" for split in splits] if scenes else splits:
+        pictures = sources.open_pictures(data, split, size, length, classes=classes)
+        classes = pictures.classes
+        found[split] = OwnPictures(pictures if limit is None or scenes else sources.limited(pictures, limit), view)
     return found, classes or []
 
 

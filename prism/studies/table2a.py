@@ -32,7 +32,12 @@ def measure(material: Material, out: Path, progress: Progress) -> Tables:
     subjects, pictures = material.detectors()
     shares = QUICK_SHARES if material.quick else SHARES
     benchmark = DetectionBenchmark(
-        pictures, shares, batch=min(material.batch, 8), workers=material.workers, device=material.device
+        pictures,
+        shares,
+        batch=min(material.batch, 8),
+        workers=material.workers,
+        device=material.device,
+        folder=out / "done",
     )
     rows, blocks = benchmark.run(subjects, progress)
     sizes = {(s.backbone, s.head): parameters(s.network) for s in subjects}

@@ -26,6 +26,7 @@ def measure(material: Material, out: Path, progress: Progress) -> Tables:
         batch=min(material.batch, 8),
         workers=material.workers,
         device=material.device,
+        folder=out / "done",
     )
     rows, of_classes = benchmark.run(subjects, progress)
     progress("counting")

@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 
 from prism.data.pictures import evaluation_view
 from prism.data.sources import Labelled
-from prism.data.stream import Ranks
+from prism.data.stream import ALONE, Ranks
 from prism.model.backbone import Prism
 from prism.occlusion.masks import scattered_mask
 from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_steps, prism_losses
@@ -94,7 +94,7 @@ def judging_view(network: nn.Module, size: int, crop: float = 0.875) -> v2.Compo
 class OwnPictures(Dataset[tuple[Tensor, int]]):
     """This process's pictures of a split, as they are judged: every world-th one."""
 
-    def __init__(self, pictures: Labelled, view: Callable[[Any], Tensor], ranks: Ranks):
+    def __init__(self, pictures: Labelled, view: Callable[[Any], Tensor], ranks: Ranks = ALONE):
         self.pictures, self.view = pictures, view
         self.indices = range(ranks.rank, len(pictures), ranks.world)
 

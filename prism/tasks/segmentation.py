@@ -146,6 +146,9 @@ class Inference(nn.Module):
         total = sum(self._seen(images, *view).softmax(1) for view in views)
         return torch.as_tensor(total) / len(views)
 
+    def extra_repr(self) -> str:
+        return f"fit={self.fit}, window={self.window}, stride={self.stride}, flip={self.flip}, scales={self.scales}"
+
     def _seen(self, images: Tensor, scale: float, mirrored: bool) -> Tensor:
         """Logits by one way of looking, at the images' own size."""
         height, width = fitted(_size(images), self.fit)

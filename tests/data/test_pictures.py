@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from prism.data.pictures import PictureFolder, evaluation_view, open_split, read_picture
+from prism.data.pictures import evaluation_view, read_picture
 
 
 def stored(folder: Path, mode: str, suffix: str = "png") -> Path:
@@ -67,32 +67,3 @@ def test_what_cannot_be_read_is_named(tmp_path: Path):
             read_picture(tmp_path / name)
     with pytest.raises(FileNotFoundError, match=r"there is no picture .*missing.jpg"):
         read_picture(tmp_path / "missing.jpg")
-
-
-def test_a_folder_of_classes(tmp_path: Path):
-    for number, name in enumerate(["cat", "dog"]):
-        (tmp_path / name).mkdir()
-        Image.new("RGB", (40, 60), (number * 255, 0, 0)).save(tmp_path / name / "a.png")
-    folder = PictureFolder(tmp_path, size=32)
-    assert folder.classes == ["cat", "dog"]
-    image, label = folder[1]
-    assert (image.shape, label) == ((3, 32, 32), 1)
-    assert image[0].min() > 0.99
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
-        PictureFolder(tmp_path / "nowhere", size=32)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="Couldn't find any class folder"):
-        PictureFolder(tmp_path / "empty", size=32)
-
-
-def test_classes_of_another_split_number_the_labels(tmp_path: Path):
-    for name in ("train/ant", "train/bee", "train/cat", "val/cat"):
-        (tmp_path / name).mkdir(parents=True)
-        Image.new("RGB", (40, 60)).save(tmp_path / name / "a.png")
-    assert open_split(tmp_path, "val", size=32)[0][1] == 2
-    assert PictureFolder(tmp_path / "val", size=32)[0][1] == 0
-    assert open_split(tmp_path / "val", "", size=32, classes=["cat", "dog"]).classes == ["cat", "dog"]
-    with pytest.raises(ValueError, match="has a class 'ant' that is not among cat, dog"):
-        open_split(tmp_path, "train", size=32, classes=["cat", "dog"])
-    with pytest.raises(ValueError, match="holds splits, not classes: add --split val"):
-        open_split(tmp_path, "", size=32)

@@ -63,8 +63,19 @@ def test_a_split_that_lacks_a_class_keeps_the_numbers_of_the_others(divided: Pat
 
 def test_a_class_that_was_never_trained_is_named(divided: Path):
     (divided / "val" / "fox").mkdir()
-    with pytest.raises(ValueError, match=r"val has classes that .*train lacks: fox$"):
+    with pytest.raises(ValueError, match=r"val has a class 'fox' that is not among cat, dog, emu$"):
         open_pictures(str(divided), "val")
+
+
+def test_the_classes_that_a_model_knows_number_the_labels(divided: Path):
+    known = ["emu", "dog", "cat"]
+    val = open_pictures(str(divided), "val", classes=known)
+    assert val.classes == known
+    assert [known[label] for _, label in seen(val)] == ["dog", "emu", "emu"]
+    held = open_pictures(str(divided), "held-out", classes=known)
+    assert [known[label] for _, label in seen(held)] == ["cat"]
+    with pytest.raises(ValueError, match=r"has a class 'emu' that is not among cat, dog$"):
+        open_pictures(str(divided), "val", classes=["cat", "dog"])
 
 
 def test_without_class_folders_to_train_on_a_split_names_its_own_classes(divided: Path):
@@ -93,7 +104,7 @@ def test_empty_and_hidden_folders(divided: Path):
 def test_what_is_not_there(divided: Path):
     with pytest.raises(FileNotFoundError, match=r"has no split 'test'; it has train, val$"):
         open_pictures(str(divided), "test")
-    with pytest.raises(FileNotFoundError, match=r"has no split ''; it has train, val$"):
+    with pytest.raises(ValueError, match=r"holds splits, not classes: add --split val$"):
         open_pictures(str(divided), "")
     for ask in (splits, lambda data: open_pictures(data, "val")):
         with pytest.raises(FileNotFoundError, match=r"there is no folder .*/nowhere$"):
@@ -164,9 +175,10 @@ def test_a_saved_data_set_with_splits(tmp_path: Path):
     pictures = open_pictures(data, "val")
     assert seen(pictures) == [(99, 2), (7, 0)]
     assert (pictures.classes, pictures.name(1)) == (["cat", "dog", "emu"], f"row 1 of {data}/val")
-    for split, there in (("test", "train, val"), ("", "train, val")):
-        with pytest.raises(FileNotFoundError, match=f"has no split '{split}'; it has {there}"):
-            open_pictures(data, split)
+    with pytest.raises(FileNotFoundError, match="has no split 'test'; it has train, val"):
+        open_pictures(data, "test")
+    with pytest.raises(ValueError, match="holds splits, not classes: add --split val"):
+        open_pictures(data, "")
 
 
 def test_a_saved_data_set_without_splits(tmp_path: Path):

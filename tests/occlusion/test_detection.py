@@ -185,6 +185,27 @@ def test_batches_and_workers_change_nothing(pictures: ScenePictures):
     assert rows[0] == rows[1]
 
 
+def test_an_interrupted_run_goes_on(pictures: ScenePictures, tmp_path: Path):
+    subjects = [subject(pictures)]
+    expected = DetectionBenchmark(pictures, shares=(0, 0.3)).run(subjects)
+    kept = DetectionBenchmark(pictures, shares=(0, 0.3), folder=tmp_path)
+
+    def stop(text: str) -> None:
+        if text.startswith("M30"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kept.run(subjects, stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["clean-mean-0.json"]
+    assert kept.run(subjects) == expected
+    rows = json.loads((tmp_path / "M30-mean-0.json").read_text())
+    rows["rows"][0][0]["box AP"] = 7.0
+    (tmp_path / "M30-mean-0.json").write_text(json.dumps(rows))
+    assert kept.run(subjects)[0][4]["box AP"] == 7.0, "read, not measured"
+    visible = DetectionBenchmark(pictures, shares=(0, 0.3), visible=True, folder=tmp_path)
+    assert visible.run(subjects)[0][4]["box AP"] != 7.0, "another question"
+
+
 def test_the_command_s_files(pictures: ScenePictures, tmp_path: Path):
     subjects = [subject(pictures), subject(pictures, "RetinaNet", masks=False)]
     main = write(DetectionBenchmark(pictures, seeds=(0, 1)), subjects, tmp_path, "prism occlusion ...")

@@ -118,6 +118,31 @@ def test_rows_and_their_fall():
     assert seeds[0] != seeds[1]
 
 
+def test_an_interrupted_run_goes_on(tmp_path: Path):
+    colour = Colour()
+    subjects = [plain("colour", colour)]
+    expected = SegmentationBenchmark(Stripes(), NAMES).run(subjects)
+    kept = SegmentationBenchmark(Stripes(), NAMES, folder=tmp_path)
+
+    def stop(text: str) -> None:
+        if text.startswith("PatchMask"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kept.run(subjects, stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["clean-mean-0.json"]
+    colour.seen.clear()
+    assert kept.run(subjects) == tuple(map(list, expected))
+    assert sum(map(len, colour.seen)) == 7, "PatchMask alone"
+    (tmp_path / "clean-mean-0.json").write_text("cut sh")
+    assert kept.run(subjects) == tuple(map(list, expected))
+    colour.seen.clear()
+    SegmentationBenchmark(Stripes(6), NAMES, folder=tmp_path).run(subjects)  # other pictures
+    nn.init.constant_(colour.gain, -1)  # another model
+    assert kept.run(subjects)[0][0]["mIoU"] == 0
+    assert sum(map(len, colour.seen)) == 2 * (6 + 7)
+
+
 def test_the_table_is_the_papers_with_its_rows_marked():
     rows = [
         {"model": "a", "setting": "clean", "fill": "", "mIoU": 0.5},

@@ -18,12 +18,14 @@ from PIL import Image
 
 from prism.cli import main
 from prism.data.coco import ScenePictures
-from prism.data.pictures import PictureFolder
+from prism.data.pictures import evaluation_view
 from prism.data.scenes import SHAPES
 from prism.data.segmentation import LabelledImages, SegmentedScenes
+from prism.data.sources import open_pictures
 from prism.occlusion import OcclusionBenchmark, Setting, Subject, detection, segmentation
 from prism.occlusion.detection import DetectionBenchmark, DetectorSubject
 from prism.occlusion.segmentation import SegmentationBenchmark
+from prism.tasks.classification import OwnPictures
 from prism.tasks.detection import Design, build_network
 from prism.tasks.segmentation import SemanticFPN
 from tests.model.small import small_prism
@@ -41,7 +43,7 @@ def rows_of_one_batch(folder: Path, processes: PartialState | None) -> list[dict
     """A batch of all pictures: the second process has none."""
     torch.manual_seed(0)
     subject = Subject("prism", "a", small_prism(num_classes=3))
-    pictures = PictureFolder(folder / "data", size=32)
+    pictures = OwnPictures(open_pictures(str(folder / "data"), ""), evaluation_view(32))
     return OcclusionBenchmark(pictures, SETTINGS, processes=processes).run([subject])[0]
 
 
