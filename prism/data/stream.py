@@ -88,12 +88,9 @@ class ShuffledStream:
         self.samples, self.view, self.workers = samples, view, workers
         self.collate = collate or stacked
         self.groups = groups
-        self._length = len(self._batches(0))
-        if not self._length:
-            raise ValueError(f"no group of the {len(samples)} samples fills a batch of {batch}")
 
     def __len__(self) -> int:
-        return self._length
+        return len(self.samples) // self.batch
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
         """From the batch after the first `skip` ones."""
@@ -108,13 +105,16 @@ class ShuffledStream:
         return iter(loader)
 
     def _batches(self, epoch: int) -> list[list[int]]:
-        """Of the whole world. With `groups`, a batch holds samples of one group only (such as tall and wide)."""
+        """Of the whole world. With `groups` (such as tall and wide), batches hold samples of one group; what is left
+        of all groups makes up the last ones, so that a small group is not passed over."""
         generator = torch.Generator().manual_seed(seed_of(self.seed, epoch))
         order = torch.randperm(len(self.samples), generator=generator)
         if self.groups is None:
             return _full_batches(order.tolist(), self.batch)
         group = torch.tensor(self.groups)[order]
-        batches = [b for g in group.unique() for b in _full_batches(order[group == g].tolist(), self.batch)]
+        parts = [order[group == g].tolist() for g in group.unique()]
+        left = [index for part in parts for index in part[len(part) // self.batch * self.batch :]]
+        batches = [batch for part in (*parts, left) for batch in _full_batches(part, self.batch)]
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
     def _own(self, batches: list[list[int]]) -> list[list[int]]:
