@@ -160,6 +160,7 @@ def slots(
     model: str = "",
     checkpoint: Path | None = None,
     size: int | None = None,
+    occluded: bool = False,
     seed: int = 0,
     out: Path = Path("runs/slots"),
 ) -> None:
@@ -170,7 +171,8 @@ def slots(
         model: a PRISM variant; by default what the checkpoint says, or prism_nano
         checkpoint: its weights (safetensors); untrained without
         size: side of the picture in pixels; by default what the checkpoint was trained at, or 224
-        seed: of the scene and of untrained weights
+        occluded: draw it beside the same picture with a block hidden
+        seed: of the scene, of untrained weights and of the block
         out: folder for slots.png and slots.csv
     """
     torch.manual_seed(seed)
@@ -179,7 +181,7 @@ def slots(
     network = open_model(found)
     if not isinstance(network, prism.Prism):
         raise ValueError(f"{model} has no slots: name a PRISM variant")
-    rows = slot_study.draw(network, slot_study.picture(image, size or found.size or 224, seed), out)
+    rows = slot_study.draw(network, slot_study.picture(image, size or found.size or 224, seed), out, occluded, seed)
     table.show(rows, f"{model}{'' if checkpoint else ', untrained'}: steps and slots")
     print(f"wrote {out / 'slots.png'} and {out / 'slots.csv'}")
 
@@ -493,7 +495,7 @@ def study(
         name: of a study, or all, or list
         checkpoints: weights as of `prism occlusion`; without any, what the study needs is trained by the recipe
         recipe: what is trained, scenes or imagenette
-        data: of classification, scenes or a folder; by default the recipe's. Of a study of detectors or segmenters,
+        data: of classification, scenes or a folder; by default the recipe's. Of given detectors or segmenters,
             theirs
         annotated: of detection and segmentation, scenes or a folder in VOC's layout with COCO JSON
         split: of the data; clean of classified scenes, otherwise val
@@ -511,7 +513,7 @@ def study(
     chosen, console = None if name == "all" else find_study(name), Console(stderr=True)
     if chosen is None and checkpoints:
         raise ValueError("all trains what it looks at: give no checkpoints, or name one study")
-    if chosen and chosen.takes in ("detectors", "segmenters"):
+    if chosen and chosen.takes in results.DENSE and checkpoints and annotated == "scenes":
         data, annotated = "", data or annotated
     plan = results.QUICK if quick else results.Plan()
     if limit is not None:

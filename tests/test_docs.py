@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from prism.cli import app, main
-from prism.studies.catalogue import overview
+from prism.studies.catalogue import find_study, overview
 from tests.test_readme import ROOT, commands, python_blocks
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -84,6 +84,8 @@ def _only_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_commands_exist(page: str):
     for words in commands(TEXTS[page]):
         main(words)
+        if words[0] == "study" and words[1] not in ("all", "list"):
+            find_study(words[1])
 
 
 @pytest.mark.usefixtures("_only_parsed")

@@ -6,9 +6,9 @@ Colours of text and lines are the page's own, so that it reads on a light and on
 from collections.abc import Iterable, Sequence
 from html import escape
 
-import matplotlib
 import numpy as np
 import torch
+from matplotlib.colors import to_hex
 from PIL import Image, ImageDraw
 from torch import Tensor
 
@@ -17,11 +17,11 @@ from prism.app.intake import to_picture, to_url
 from prism.app.samples import Examples
 from prism.occlusion.report import COLOURS
 from prism.studies.prototypes import Region
+from prism.studies.slots import PALETTE, painted
 
 MAP = 96  # pixels of a slot map at most
 EXAMPLE = 56  # pixels of a prototype's example
 PROTOTYPES = 4  # of a stage, those of the largest slots
-PALETTE = (255 * np.asarray(matplotlib.colormaps["tab20"].colors)).astype(np.uint8)  # pyright: ignore
 
 
 def results(found: Explanation, shown: Examples | None, truth: str = "") -> str:
@@ -35,7 +35,7 @@ def results(found: Explanation, shown: Examples | None, truth: str = "") -> str:
             + (
                 ", with other pictures in which the same prototype was recalled for the framed part."
                 if shown
-                else "; to see what prototypes stand for, start the page with --examples FOLDER."
+                else "."
             ),
             _stages(found, shown),
         ),
@@ -135,12 +135,10 @@ def _maps(steps: Iterable[np.ndarray], pixels: np.ndarray) -> str:
 
 
 def slot_map(winners: np.ndarray, pixels: np.ndarray) -> Image.Image:
-    """Colour is the winning slot (h, w), brightness the picture's (S, S, 3)."""
+    """Of winning slots (h, w) over a picture (S, S, 3)."""
     side = min(MAP, len(pixels))
-    grey = Image.fromarray(pixels).convert("L").resize((side, side), Image.Resampling.BOX)
-    colours = Image.fromarray(PALETTE[winners % len(PALETTE)]).resize((side, side), Image.Resampling.NEAREST)
-    light = 0.4 + 0.6 * np.asarray(grey, dtype=np.float32)[..., None] / 255
-    return Image.fromarray((np.asarray(colours) * light).astype(np.uint8))
+    small = np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BOX))
+    return Image.fromarray((255 * painted(winners, small)).astype(np.uint8))
 
 
 def _recalled(stage: int, recalled: list[Recalled] | None, shown: Examples | None) -> str:
@@ -159,7 +157,7 @@ def _recalled(stage: int, recalled: list[Recalled] | None, shown: Examples | Non
 
 
 def _chip(slot: int) -> str:
-    return f'<i style="background:rgb({",".join(map(str, PALETTE[slot % len(PALETTE)]))})"></i>'
+    return f'<i style="background:{to_hex(PALETTE[slot % len(PALETTE)])}"></i>'
 
 
 def _examples(stage: int, code: int, shown: Examples | None) -> str:

@@ -1,10 +1,13 @@
 """What of the server a visitor reaches: the page's own routes, with bodies of bounded size, and nothing else.
 
-Gradio also offers routes that store files, serve them and fetch them from elsewhere. The page needs none of them: all
-pictures travel inside messages. What is closed here cannot be misused, whatever it does.
+Gradio also offers routes that store files, serve them and fetch them from elsewhere, and it does so for any value of a
+message that looks like a file of its own. The page needs none of this: all pictures travel inside messages. What is
+closed here cannot be misused, whatever it does.
 """
 
+import json
 import re
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -33,6 +36,12 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (refusal := _refusal(scope)) is not None:
             await refusal(scope, receive, send)
+        elif scope["type"] == "http" and scope["method"] == "POST":
+            body = await _body(receive)
+            if _names_a_file(body):
+                await PlainTextResponse("a message holds no files", 400)(scope, receive, send)
+            else:
+                await self.app(scope, _replayed(body, receive), _guarded(send))
         elif scope["type"] in ("http", "lifespan"):
             await self.app(scope, receive, _guarded(send))
 
@@ -48,6 +57,42 @@ def _refusal(scope: Scope) -> PlainTextResponse | None:
     if int(length) > MOST_BODY:
         return PlainTextResponse("the message is too long", 413)
     return None
+
+
+async def _body(receive: Receive) -> bytes:
+    """As long as it was said to be."""
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _names_a_file(body: bytes) -> bool:
+    """Whether gradio would take a part of the message for a file, to be fetched from `path`. What is no JSON is left
+    to the server to refuse."""
+    try:
+        return _has_path(json.loads(body))
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+
+
+def _has_path(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "path" in value or any(map(_has_path, value.values()))
+    return isinstance(value, list) and any(map(_has_path, value))
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def again() -> Message:
+        return next(messages, None) or await receive()
+
+    return again
 
 
 def _guarded(send: Send) -> Send:

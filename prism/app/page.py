@@ -1,7 +1,7 @@
 """The page: a picture to paint on at the left, what the networks make of it at the right.
 
-Nothing is kept between two messages: the browser sends the picture, the mask and the switches, and everything is
-computed from them. So visitors cannot meet each other's pictures.
+An answer is computed from one message alone: the browser sends the picture, the mask and the switches. So visitors
+cannot meet each other's pictures.
 """
 
 import socket
@@ -29,6 +29,7 @@ WORDS = """# PRISM playground
 Hide parts of a picture, by brush or by mask, and watch: what the network says, how long it thinks, how its slots group
 the picture, what its memory recalls, and how close it comes to what it would have seen.
 """
+MOST_VISITORS = 32  # whose last picture gradio holds in memory, for no use of ours
 HIDINGS = {
     "PatchMask": "Share of patches hidden",
     "BlockMask": "Side of the hidden block",
@@ -133,6 +134,7 @@ def serve(playground: Playground, host: str, port: int) -> None:
         share=False,
         ssr_mode=False,
         run_history=False,
+        state_session_capacity=MOST_VISITORS,
         footer_links=[],
         quiet=True,
         app_kwargs={"middleware": [Middleware(Gate)]},

@@ -47,17 +47,15 @@ def samples(players: Players, folder: Path | None) -> list[Sample]:
 
 
 def examples(players: Players, folder: Path | None) -> Examples | None:
-    """Where the network recalls which prototype; None if it has no prototypes or there is no picture of its kind."""
+    """Where the network recalls which prototype: in pictures of the folder, or in scenes. None if it has none."""
     if players.network.memory != "vq":
         return None
     if folder is not None:
         chosen = _spread(picture_files(folder), EXAMPLES)
         pictures = [as_pixels(square(read_picture(file)), players.size) for file in chosen]
-    elif players.classes == list(SHAPES):
+    else:
         data = Scenes("train", EXAMPLES, players.size, transform=unit_pixels)
         pictures = [data[index][0] for index in range(EXAMPLES)]
-    else:
-        return None
     stacked = torch.stack(pictures)
     return Examples(stacked, atlas(players.network, as_seen(stacked, players.ours), PER_CODE))
 

@@ -75,13 +75,16 @@ def measure(material: Material, out: Path, progress: Progress) -> Tables:
         raise Inapplicable("ablations are of PRISM, and there is none among the checkpoints")
     others = [s.name for s in found.subjects if s not in found.prisms]
     left_out = skipped(others, "it has neither steps nor a memory")
-    steps = {subject.run: _network(subject).max_steps for subject in found.prisms}
-    fewest_first = sorted(found.prisms, key=lambda subject: steps[subject.run])
+    prisms = [subject for subject in found.prisms if subject.name == found.prisms[0].name]
+    further = dict.fromkeys(subject.name for subject in found.prisms if subject not in prisms)
+    left_out += skipped(list(further), "one model is ablated, the first")
+    steps = {subject.run: _network(subject).max_steps for subject in prisms}
+    fewest_first = sorted(prisms, key=lambda subject: steps[subject.run])
     cases = [Case(STEPS, str(steps[subject.run]), subject, subject.run) for subject in fewest_first]
     if len({*steps.values()}) < 2:
         cases, left_out = [], [*left_out, *skipped([STEPS], "all checkpoints were trained with as many")]
     base = PAPER_MAX_STEPS if PAPER_MAX_STEPS in steps.values() else next(iter(steps.values()))
-    for subject in (s for s in found.prisms if steps[s.run] == base):
+    for subject in (s for s in prisms if steps[s.run] == base):
         network = _network(subject)
         if network.memory == "vq":
             cases += [_case(MEMORY, mode, subject, memory=mode) for mode in ("vq", "continuous", "off")]

@@ -42,7 +42,7 @@ def measure(material: Material, out: Path, progress: Progress) -> Tables:
         raise Inapplicable("only PRISM's cost can be chosen, and there is none among the checkpoints")
     subjects = _one_run_each(found.subjects)
     cases = [case for subject in subjects for case in _cases(subject, material.quick)]
-    judged = {case.subject.run: case.subject for case in cases}
+    judged = {(case.subject.name, case.subject.run): case.subject for case in cases}
     rows, _ = material.benchmark(found.pictures, SETTINGS, out).run(list(judged.values()), progress)
     add_costs(rows, list(judged.values()), found.pictures)
     side = found.pictures[0][0].shape[-1]
@@ -61,11 +61,11 @@ def measure(material: Material, out: Path, progress: Progress) -> Tables:
                 "batch": BATCH,
                 "px": side,
                 "threads": torch.get_num_threads(),
-                **rates[case.subject.run, row["setting"]],
+                **rates[case.subject.name, case.subject.run, row["setting"]],
             }
             for case in cases
             for row in rows
-            if row["run"] == case.subject.run
+            if (row["model"], row["run"]) == (case.subject.name, case.subject.run)
         ],
         SKIPPED: skipped(
             [f"a further run of {s.name}" for s in found.subjects if s not in subjects], "one run of a model is swept"
@@ -131,19 +131,19 @@ def _one_run_each(subjects: list[Subject]) -> list[Subject]:
 
 
 def _images_a_second(
-    rows: list[dict[str, Any]], judged: dict[str, Subject], side: int, repeats: int, progress: Progress
-) -> dict[tuple[str, str], dict[str, float]]:
-    """By run and setting. A case whose halting is its own is forced to the mean steps that it took there."""
+    rows: list[dict[str, Any]], judged: dict[tuple[str, str], Subject], side: int, repeats: int, progress: Progress
+) -> dict[tuple[str, str, str], dict[str, float]]:
+    """By model, run and setting. A case whose halting is its own is forced to the mean steps that it took there."""
     models, forced, keys = {}, {}, {}
     for row in rows:
-        network, name = judged[row["run"]].model, row["run"]
+        network, name = judged[row["model"], row["run"]].model, f"{row['model']} {row['run']}"
         if isinstance(network, Prism) and not network.fixed_steps:
             profile = [round(row[step], 2) for step in STEPS]
             name = f"{row['model']} at {profile}"  # cases that take the same steps take the same time
             if name not in models:
                 network, forced[name] = switched(network), profile
         models.setdefault(name, network.cpu())  # what is timed is a CPU
-        keys[row["run"], row["setting"]] = name
+        keys[row["model"], row["run"], row["setting"]] = name
     timed = speed.measure(models, forced, [side], [BATCH], torch.float32, False, repeats, progress)
     found = {row["model"]: {"images/s": row["images/s"], "spread": row["spread"]} for row in timed}
     return {key: found[name] for key, name in keys.items()}

@@ -80,9 +80,13 @@ def steps_of(stage: Stage, image: Tensor) -> Iterator[dict[str, float]]:
                 "returned": relative_size(seen["after slots"] - before, before),
                 "mixed": relative_size(after - seen["after slots"], before),
                 "entropy": slot_entropy(shares),
-                "explained": explained_share(seen["grouped"], seen["restored"]),
+                "explained": explained_share(seen["grouped"], seen["restored"]) if _restores(stage) else math.nan,
                 "codes": len(recall.codes.unique()) if recall.codes is not None else math.nan,
             }
+
+
+def _restores(stage: Stage) -> bool:
+    return stage.step.memory.mode != "off"
 
 
 @torch.inference_mode()
@@ -111,9 +115,10 @@ def measure(material: Material, out: Path, progress: Progress) -> Tables:
                 for (stage, step), batch in figures.items()
             ]
     others = [s.name for s in found.subjects if s not in found.prisms]
+    forgetful = [s.name for s in found.prisms if s.model.memory == "off"]  # pyright: ignore
     return {
         "diagnosis": [row | {"images": len(found.pictures)} for row in rows],
-        SKIPPED: skipped(others, "it has no slots"),
+        SKIPPED: skipped(others, "it has no slots") + skipped(forgetful, "its memory is off: it restores nothing"),
     }
 
 
@@ -159,9 +164,13 @@ def _words(rows: Rows) -> str:
         (clean,), (hidden,) = ((setting.name,) for setting in SETTINGS)
         said.append(
             f"In {model}, what slots return to tokens has {found[clean,]:.2f} of the tokens' size, what the FFN adds "
-            f"{mixed[clean,]:.2f}. The memory restores {kept[clean,]:.0%} of the variance of slots on whole pictures, "
-            f"{kept[hidden,]:.0%} under {hidden}."
+            f"{mixed[clean,]:.2f}."
         )
+        if not math.isnan(kept[clean,]):
+            said.append(
+                f"The memory restores {kept[clean,]:.0%} of the variance of slots on whole pictures, "
+                f"{kept[hidden,]:.0%} under {hidden}."
+            )
     return " ".join(said)
 
 

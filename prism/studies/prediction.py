@@ -10,7 +10,7 @@ from torch import nn
 
 from prism.data.pictures import evaluation_view, read_picture
 from prism.model.backbone import Prism
-from prism.studies.slots import figure, normalised
+from prism.studies.slots import lines, normalised, sheet
 
 CHOICES = 5
 
@@ -30,7 +30,7 @@ def predict(
         if isinstance(model, Prism):
             logits, trace = model.forward_traced(normalised(pixels, model))
             steps = [int(stage.steps) for stage in trace.stages]
-            figure(pixels, trace.stages).savefig(out / f"{number}-{path.stem}.png", dpi=110)
+            sheet(lines(pixels, trace.stages)).savefig(out / f"{number}-{path.stem}.png", dpi=110)
         else:
             logits = model(normalised(pixels, model))
         if not logits.isfinite().all():

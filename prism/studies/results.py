@@ -25,6 +25,7 @@ Changes = Mapping[str, Any]  # fields of a recipe that are not as it says
 BASELINE = "pvt_v2_b0"
 BASELINE_LR = 1e-3
 ABLATED_STEPS = (4, 5, 6)
+DENSE: set[Takes] = {"detectors", "segmenters"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Project:
 
     def material(self, takes: Takes, checkpoints: tuple[str, ...], device: str) -> Material:
         """What studies of this kind look at."""
-        plan, dense = self.plan, takes in ("detectors", "segmenters")
+        plan, dense = self.plan, takes in DENSE
         return Material(
             checkpoints,
             self.annotated if dense else self.data or _recipe(self.recipe).data,
@@ -87,13 +88,20 @@ class Project:
             case "classifiers":
                 return [self._classifier(model, seed) for model in self.models for seed in self.seeds]
             case "ablated classifiers":
-                return [self._ablated(steps) for steps in ABLATED_STEPS]
+                return [self._ablated(steps, seed) for steps in ABLATED_STEPS for seed in self.seeds]
             case "detectors":
                 return [
-                    self._dense(head, model, self.plan.detector) for head in self.plan.heads for model in self.models
+                    self._dense(head, model, seed, self.plan.detector)
+                    for head in self.plan.heads
+                    for model in self.models
+                    for seed in self.seeds
                 ]
             case "segmenters":
-                return [self._dense("semfpn", model, self.plan.segmenter) for model in self.models]
+                return [
+                    self._dense("semfpn", model, seed, self.plan.segmenter)
+                    for model in self.models
+                    for seed in self.seeds
+                ]
 
     def weights(self, takes: Takes) -> tuple[str, ...]:
         """The files that these trainings write."""
@@ -116,24 +124,24 @@ class Project:
             **self.plan.classifier,
         )
 
-    def _ablated(self, most: int) -> Classification:
-        usual = self._classifier(self.models[0], self.seeds[0])
+    def _ablated(self, most: int, seed: int) -> Classification:
+        usual = self._classifier(self.models[0], seed)
         words = (word for word in usual.network if not word.startswith("max_steps="))
-        name = f"{usual.model}-{self.seeds[0]}-max-steps-{most}"
+        name = f"{usual.model}-{seed}-max-steps-{most}"
         return replace(usual, network=(*words, f"max_steps={most}"), out=self.folder / name, **self.plan.ablated)
 
-    def _dense(self, head: str, model: str, changes: Changes) -> Settings:
-        """On the backbone of the first classifier, as the paper fine-tunes."""
+    def _dense(self, head: str, model: str, seed: int, changes: Changes) -> Settings:
+        """On the backbone of the classifier of this seed, as the paper fine-tunes."""
         recipe = RECIPES[f"{'scenes' if self.annotated == 'scenes' else 'voc'}-{head}"]()
-        start = self._classifier(model, self.seeds[0])
+        start = self._classifier(model, seed)
         fields = dict(
             model=model,
             network=start.network,
             weights=start.out / "best.safetensors",
             data=self.annotated,
-            seed=self.seeds[0],
+            seed=seed,
         )
-        return replace(recipe, **fields, **self._practical(f"{head}-{model}"), **changes)
+        return replace(recipe, **fields, **self._practical(f"{head}-{model}-{seed}"), **changes)
 
     def _practical(self, name: str) -> dict[str, Any]:
         return dict(out=self.folder / name, workers=self.workers, device=self.device)
@@ -142,7 +150,7 @@ class Project:
 def train(project: Project, takes: Iterable[Takes], console: Console) -> None:
     """Train all runs of these kinds, each once; those whose folder holds them finished are only looked over."""
     kinds: dict[Takes, None] = dict.fromkeys(takes)
-    if kinds.keys() & {"detectors", "segmenters"}:  # their backbones start from the classifiers
+    if kinds.keys() & DENSE:  # their backbones start from the classifiers
         kinds = {"classifiers": None, **kinds}
     wanted = {settings.out: settings for kind in kinds for settings in project.runs(kind)}
     for number, settings in enumerate(wanted.values(), start=1):
@@ -156,7 +164,8 @@ def all_studies(project: Project, out: Path, command: str, device: str, console:
     sections = [_overview(project)]
     for number, study in enumerate(STUDIES.values(), start=1):
         with console.status("") as status:
-            material = project.material(study.takes, project.weights(study.takes), device)
+            own = replace(project, split="") if study.takes in DENSE else project  # their data has other splits
+            material = own.material(study.takes, project.weights(study.takes), device)
             first, *others = _made(study, material, out / study.name, command, status.update)
         heading = f"{number} {study.title}" + (f" ({study.paper})" if study.paper else "")
         sections += [first._replace(heading=heading), *others]

@@ -75,7 +75,7 @@ def overlay(pixels: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> F
     colours = class_colours(len(classes))
     grey = pixels.mean(-1, keepdims=True) / 255
     drawn = (1 - OPACITY) * grey + OPACITY * colours[labels]
-    drawn[_contours(labels)] = 1.0
+    drawn[contours(labels)] = 1.0
     height, width = labels.shape
     inches = SIDE / max(height, width)
     figure = Figure(figsize=(max(1.5, inches * width) + 1.9, max(1.5, inches * height)), layout="constrained")
@@ -88,7 +88,7 @@ def overlay(pixels: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> F
     return figure
 
 
-def _contours(labels: np.ndarray) -> np.ndarray:
+def contours(labels: np.ndarray) -> np.ndarray:
     """Pixels whose right or lower neighbour is of another class."""
     edges = np.zeros(labels.shape, bool)
     edges[:, :-1] |= labels[:, :-1] != labels[:, 1:]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
 import torch
 from matplotlib.figure import Figure
@@ -19,8 +18,11 @@ from prism.evaluation.table import Rows
 from prism.model.backbone import Prism
 from prism.model.stage import StageTrace
 from prism.occlusion.benchmark import Setting
+from prism.occlusion.masks import mask_generator
+from prism.occlusion.segmentation import class_colours
 from prism.studies.material import Inapplicable, Material
 from prism.studies.pairs import Pairs, as_seen
+from prism.studies.segmentation import contours
 from prism.studies.study import (
     SKIPPED,
     STAGES,
@@ -36,6 +38,7 @@ from prism.studies.study import (
 )
 
 OCCLUSION = Setting("BlockMask", 112)
+PALETTE = class_colours(25)[1:25]  # of slots, RGB in [0, 1]
 
 
 def picture(path: Path | None, size: int, seed: int) -> np.ndarray:
@@ -45,13 +48,24 @@ def picture(path: Path | None, size: int, seed: int) -> np.ndarray:
     return np.asarray(read_picture(path).resize((size, size), Image.Resampling.BICUBIC))
 
 
-def draw(model: Prism, pixels: np.ndarray, out: Path) -> list[dict[str, Any]]:
-    """Write slots.csv and slots.png into `out`; return the rows of the former."""
-    with torch.inference_mode():
-        trace = model.eval().forward_traced(normalised(pixels, model)).trace
-    rows = [_row(index, stage) for index, stage in enumerate(trace.stages, start=1)]
+def draw(model: Prism, pixels: np.ndarray, out: Path, occluded: bool = False, seed: int = 0) -> list[dict[str, Any]]:
+    """Write slots.csv and slots.png into `out`; return the rows of the former.
+
+    With `occluded` also of the picture in which a block is hidden by the mean colour.
+    """
+    pictures = {"clean": pixels}
+    if occluded:
+        hidden = OCCLUSION.mask((pixels.shape[0], pixels.shape[1]), mask_generator(0, seed)).numpy()
+        mean = [round(255 * part) for part in resolve_data_config(model=model)["mean"]]
+        pictures[OCCLUSION.name] = np.where(hidden[..., None], np.array(mean, np.uint8), pixels)
+    rows, blocks = [], []
+    for setting, image in pictures.items():
+        with torch.inference_mode():
+            stages = model.eval().forward_traced(normalised(image, model)).trace.stages
+        rows += [{"setting": setting} | _row(index, stage) for index, stage in enumerate(stages, start=1)]
+        blocks.append(lines(image, stages))
     table.write(rows, out / "slots", "Steps taken in each stage, weights of their states, and slots in use.")
-    figure(pixels, trace.stages).savefig(out / "slots.png", dpi=110)
+    sheet(*blocks).savefig(out / "slots.png", dpi=110)
     return rows
 
 
@@ -77,13 +91,13 @@ def _row(stage: int, trace: StageTrace) -> dict[str, Any]:
     }
 
 
-def figure(pixels: np.ndarray, stages: list[StageTrace]) -> Figure:
-    """A row a stage; the picture, then a map a step: colour is the winning slot, brightness the picture's."""
-    lines = []
-    for number, stage in enumerate(stages, start=1):
-        steps = int(stage.steps[0])
-        lines.append(Line(f"stage {number}: {steps} steps", pixels, winners(stage), stage.weights[0, :steps].tolist()))
-    return sheet(lines)
+def lines(pixels: np.ndarray, stages: Sequence[StageTrace]) -> list["Line"]:
+    """A line a stage of the sheet."""
+    steps = [int(stage.steps[0]) for stage in stages]
+    return [
+        Line(f"stage {number}: {count} steps", pixels, winners(stage), stage.weights[0, :count].tolist())
+        for number, (stage, count) in enumerate(zip(stages, steps, strict=True), start=1)
+    ]
 
 
 class Line(NamedTuple):
@@ -113,17 +127,25 @@ def sheet(*blocks: Sequence[Line]) -> Figure:
 
 
 def _draw(axes: Sequence[Any], line: Line) -> None:
-    palette = np.asarray(matplotlib.colormaps["tab20"].colors)  # pyright: ignore[reportAttributeAccessIssue]
     for axis in axes:
         axis.set_axis_off()
     axes[0].imshow(line.pixels)
     axes[0].set_title(line.title, fontsize=10)
-    grey = line.pixels.mean(-1, keepdims=True) / 255
     for step, (winner, weight) in enumerate(zip(line.winners, line.weights, strict=True), start=1):
-        colours = Image.fromarray((palette[winner % len(palette)] * 255).astype(np.uint8))
-        large = np.asarray(colours.resize(line.pixels.shape[1::-1], Image.Resampling.NEAREST)) / 255
-        axes[step].imshow(large * (0.35 + 0.65 * grey))
+        axes[step].imshow(painted(winner, line.pixels))
         axes[step].set_title(f"step {step}, weight {weight:.2f}", fontsize=10)
+
+
+def painted(winner: np.ndarray, pixels: np.ndarray) -> np.ndarray:
+    """Colour is the winning slot (h, w), brightness the picture's (H, W, 3) of uint8; (H, W, 3) in [0, 1].
+
+    White lines part the slots, for eyes that do not tell their colours.
+    """
+    numbers = Image.fromarray(winner.astype(np.uint8))
+    large = np.asarray(numbers.resize(pixels.shape[1::-1], Image.Resampling.NEAREST))
+    drawn = PALETTE[large % len(PALETTE)] * (0.35 + 0.65 * pixels.mean(-1, keepdims=True) / 255)
+    drawn[contours(large)] = 1.0
+    return drawn
 
 
 # ---- the study: the same picture whole and with a part hidden

@@ -93,10 +93,10 @@ def write_csv(rows: Rows, path: Path) -> None:
 
 
 def read_csv(path: Path) -> list[dict[str, Any]]:
-    """Columns of numbers as numbers, their gaps as None; other columns as text."""
+    """Columns of numbers as numbers, their gaps as None; other columns as text, and names whatever they look like."""
     with path.open(newline="") as file:
         rows: list[dict[str, Any]] = list(csv.DictReader(file))
-    for name in rows[0] if rows else ():
+    for name in (name for name in (rows[0] if rows else ()) if name not in ("model", "run")):
         told = [row[name] for row in rows if row[name] != ""]
         number = next((kind for kind in (int, float) if _all_are(told, kind)), None)
         if number:

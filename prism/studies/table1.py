@@ -146,10 +146,11 @@ def _words(rows: Rows, significance: Rows) -> str:
     first = next((model for model in models if model.startswith("prism_")), models[0])
     for other in (model for model in models if model != first):
         gaps = {setting: scores[first, setting] - scores[other, setting] for setting in hiding}
+        ways = {f"{first} - {other}": 1, f"{other} - {first}": -1}  # of the pairs of runs, their points
         sure = {
             row["setting"]
             for row in significance
-            if row["p"] < SIGNIFICANT and {*row["pair"].split(" - ")} == {first, other}
+            if row["p"] < SIGNIFICANT and ways.get(row["pair"], 0) * row["points"] > 0
         }
         ahead = [setting for setting in hiding if gaps[setting] > 0]
         widest = max(hiding, key=lambda setting, gaps=gaps: abs(gaps[setting]))

@@ -75,8 +75,8 @@ def test_names_are_text(players: Players):
 
 def test_without_memory_or_examples_it_says_so(players: Players, examples: Examples):
     assert "the memory is not asked" in drawing.results(explained(players, Switches(memory=False)), examples)
-    assert "--examples FOLDER" in drawing.results(explained(players), None)
-    assert "--examples FOLDER" not in drawing.results(explained(players), examples)
+    assert "with other pictures" not in drawing.results(explained(players), None)
+    assert "with other pictures" in drawing.results(explained(players), examples)
 
 
 def test_nothing_hidden_has_no_curve(players: Players):
@@ -89,8 +89,10 @@ def test_positions_of_one_slot_have_one_colour():
     winners = np.array([[0, 1], [1, 0]])
     drawn = np.asarray(drawing.slot_map(winners, np.full((8, 8, 3), 255, np.uint8)))
     assert drawn.shape == (8, 8, 3)
-    assert (drawn[:4, :4] == drawn[4:, 4:]).all()
-    assert (drawn[:4, :4] != drawn[:4, 4:]).any()
+    assert (drawn[:3, :3] == drawn[4:7, 4:7]).all()
+    assert (drawn[:3, :3] != drawn[:3, 4:7]).any()
+    assert (drawn[3] == 255).all(), "a white line parts slots"
+    assert (drawn[:, 3] == 255).all()
 
 
 def test_a_slot_map_is_never_large():

@@ -59,6 +59,20 @@ def test_nothing_else_is_there(client: TestClient, path: str, method: str):
     assert client.request(method, path).status_code == 404
 
 
+def test_a_message_names_no_file(client: TestClient):
+    """Gradio would fetch it, whatever the component, before any code of ours runs."""
+    join = "/gradio_api/queue/join"
+    innocent = {"data": [{"picture": "data:image/png;base64,path", "mask": ""}, "Brush"], "event_data": None}
+    assert client.post(join, json=innocent).text != ""
+    assert client.post(join, json=innocent).status_code == 200
+    file = {"path": "http://elsewhere/huge.iso", "meta": {"_type": "gradio.FileData"}}
+    for body in ({"data": [file]}, {"data": [{"picture": [file]}]}, {"event_data": {"a": {"b": file}}}):
+        assert client.post(join, json=body).status_code == 400
+    hidden = b'{"data": [{"\\u0070ath": "/etc/passwd"}]}'
+    assert client.post(join, content=hidden).status_code == 400
+    assert client.post(join, content=b"[" * 100_000).status_code == 400
+
+
 def test_a_message_has_a_length_and_a_bound(client: TestClient):
     join = "/gradio_api/queue/join"
     assert client.post(join, content=b"12345").text == "5"

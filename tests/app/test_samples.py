@@ -34,7 +34,9 @@ def test_another_network_gets_pictures_of_the_folder_and_free_ones(tmp_path: Pat
     found = samples.samples(players, tmp_path / "pictures")
     assert [sample.truth for sample in found[:2]] == ["c1", ""]
     assert [sample.truth for sample in found[2:]] == [""] * (samples.CHOICE - 2)
-    assert samples.examples(players, None) is None
+    scenes = samples.examples(players, None)
+    assert scenes is not None
+    assert len(scenes.pictures) == samples.EXAMPLES
     shown = samples.examples(players, tmp_path / "pictures")
     assert shown is not None
     assert shown.pictures.shape == (2, 3, SIZE, SIZE)

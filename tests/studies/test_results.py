@@ -98,15 +98,16 @@ def test_runs_differ_in_what_is_studied_and_start_from_one_another():
     assert [(run.model, run.seed) for run in classifiers] == [
         (model, seed) for model in ("prism_nano", "pvt_v2_b0") for seed in (3, 4)
     ]
-    for steps, run in zip((4, 5, 6), project.runs("ablated classifiers"), strict=True):
+    ablated = [(steps, seed) for steps in (4, 5, 6) for seed in (3, 4)]
+    for (steps, seed), run in zip(ablated, project.runs("ablated classifiers"), strict=True):
         usual = [word for word in first.network if not word.startswith("max_steps")]  # pyright: ignore
-        assert replace(run, out=first.out, network=()) == replace(first, network=())  # pyright: ignore
+        assert replace(run, out=first.out, network=()) == replace(first, seed=seed, network=())  # pyright: ignore
         assert sorted(run.network) == sorted([*usual, f"max_steps={steps}"])  # pyright: ignore
     for run in (*project.runs("detectors"), *project.runs("segmenters")):
-        start = next(r for r in classifiers if r.model == run.model)
+        start = next(r for r in classifiers if (r.model, r.seed) == (run.model, run.seed))
         assert (run.weights, run.network) == (start.out / "best.safetensors", start.network)  # pyright: ignore
     every = [run.out for study in STUDIES.values() for run in project.runs(study.takes)]
-    assert len(set(every)) == 4 + 3 + 4 + 2
+    assert len(set(every)) == 2 * (2 + 3 + 4 + 2)
 
 
 def ask(name: str, *arguments: str, out: Path) -> None:
@@ -119,6 +120,13 @@ def test_a_study_of_given_weights(weights: dict[str, str], tmp_path: Path, capsy
     assert "top-1 accuracy is prism_nano" in capsys.readouterr().out
     ask("similarity", weights["prism"], out=tmp_path)
     assert "no second model" in (tmp_path / "similarity.md").read_text()
+
+
+def test_one_model_is_ablated(tmp_path: Path):
+    names = ("prism_nano", "prism_tiny")
+    ask("ablation", *names, out=tmp_path)
+    assert {row["model"] for row in read_csv(tmp_path / "ablation.csv")} == {"prism_nano"}
+    assert "Left out: prism_tiny, since one model is ablated, the first." in (tmp_path / "ablation.md").read_text()
 
 
 def test_what_does_not_apply_is_left_out_and_said(weights: dict[str, str], tmp_path: Path):

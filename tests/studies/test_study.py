@@ -15,13 +15,13 @@ from prism.studies.study import Section, Study, conduct, listed, read_csv, write
 
 def test_columns_come_back_as_what_they_are(tmp_path: Path):
     rows = [
-        {"name": "a", "whole": 3, "part": 0.1, "gap": None, "mixed": 5, "empty": ""},
-        {"name": "", "whole": -4, "part": 2, "gap": 1.5, "mixed": "dynamic", "empty": ""},
+        {"run": 7, "name": "a", "whole": 3, "part": 0.1, "gap": None, "mixed": 5, "empty": ""},
+        {"run": 8, "name": "", "whole": -4, "part": 2, "gap": 1.5, "mixed": "dynamic", "empty": ""},
     ]
     write_csv(rows, tmp_path / "rows.csv")
     assert read_csv(tmp_path / "rows.csv") == [
-        {"name": "a", "whole": 3, "part": 0.1, "gap": None, "mixed": "5", "empty": None},
-        {"name": "", "whole": -4, "part": 2.0, "gap": 1.5, "mixed": "dynamic", "empty": None},
+        {"run": "7", "name": "a", "whole": 3, "part": 0.1, "gap": None, "mixed": "5", "empty": None},
+        {"run": "8", "name": "", "whole": -4, "part": 2.0, "gap": 1.5, "mixed": "dynamic", "empty": None},
     ]
 
 
@@ -45,6 +45,22 @@ def test_a_report_sees_the_csv_and_nothing_else(quick: bool, tmp_path: Path):
         assert "Words." in text
         assert ("smoke run" in text) == quick
     assert "`prism study numbers`" in (tmp_path / "numbers.md").read_text()
+
+
+def test_a_difference_of_the_other_sign_is_no_lead():
+    settings = {"clean": 50.0, "PatchMask0.6": 60.0, "OnlyOne56": 60.0}
+    rows = [
+        {"model": model, "setting": setting, "top-1": score, "images": 9}
+        for model, gain in (("other", 0.0), ("prism_nano", 5.0))
+        for setting, score in ((s, v + gain) for s, v in settings.items())
+    ]
+    sure = [
+        {"pair": "other - prism_nano", "setting": "PatchMask0.6", "points": -5.0, "p": 0.001},
+        {"pair": "other - prism_nano", "setting": "OnlyOne56", "points": 10.0, "p": 0.001},  # of the runs that pair
+    ]
+    assert "prism_nano is ahead of other in 2 of 2 occluded settings, significantly (p < 0.05) in 1;" in table1._words(
+        rows, sure
+    )
 
 
 def test_every_study_says_what_it_is():
