@@ -17,7 +17,7 @@ from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, Positional, arg
 from tyro.extras import subcommand_type_from_defaults
 
 import prism
-from prism.data.coco import open_annotated
+from prism.data.coco import CocoPictures
 from prism.data.segmentation import LabelledImages, open_segmentation
 from prism.data.sources import limited
 from prism.evaluation import complexity, speed, table
@@ -252,8 +252,10 @@ def occlusion(
             benchmark = OcclusionBenchmark(pictures, settings, folder=out / "predictions", **how)
             write, score = occlusion_study.run, "top-1 accuracy"
         case "detection":
-            annotated = open_annotated(data, split or "val", checkpoints[0].size or 96 if checkpoints else 96, limit)
-            subjects = detection_study.subjects_of(_files(checkpoints), annotated)
+            files = _files(checkpoints)
+            annotated = detection_study.open_for(files, data, split or "val", limit, detection.visible, masks=True)
+            _name_broken(annotated, processes)
+            subjects = detection_study.subjects_of(files, annotated)
             shares = [0.0, *_numbers(detection.shares)]
             benchmark = detection_benchmark.DetectionBenchmark(
                 annotated, shares, visible=detection.visible, folder=out / "done", **how
@@ -298,11 +300,12 @@ def eval_(
 ) -> None:
     """Accuracy on whole pictures, one row a split; of PRISM also its steps and what they cost.
 
-    Of detectors, COCO's twelve numbers for boxes and masks: of all objects and of those flagged as occluded.
+    Of detectors, COCO's twelve numbers for boxes and masks: of all objects and of those flagged as occluded; and of
+    the masked and the untouched in a folder of `prism occlusion --write`.
 
     Args:
         models: NAME=FILE,... with weights of training runs, FILE.safetensors, or NAME of a PRISM variant or timm model
-        data: a folder of folders of pictures, one a class; or scenes, the generated ones
+        data: a folder of folders of pictures, one a class; of detectors with COCO JSON; or scenes, the generated ones
         split: subfolders of the data to use, comma-separated; of scenes train, val and clean, which is their default
         pretrained: use published weights: those that this package carries for PRISM, timm's for others
         size: side of the images; by default what the first checkpoint was trained at, or 224
@@ -319,6 +322,9 @@ def eval_(
     if task == "segmentation":
         raise ValueError("eval judges classifiers and detectors; a segmenter's mIoU, clean too, is in prism occlusion")
     if task == "detection":
+        given = {"fixed-steps": fixed_steps, "memory": memory, "size": size is not None, "pretrained": pretrained}
+        if foreign := next((name for name, value in given.items() if value), None):
+            raise ValueError(f"--{foreign} does not apply to detection: it is of classification")
         _eval_detectors(_files(checkpoints), data, split or "val", batch, workers, limit, device, out)
         return
     processes, device = _place(device)
@@ -598,8 +604,11 @@ def _files(checkpoints: list[Checkpoint]) -> list[Path]:
 def _eval_detectors(
     files: list[Path], data: str, split: str, batch: int, workers: int, limit: int | None, device: str, out: Path | None
 ) -> None:
-    accelerator = Accelerator(cpu=device == "cpu" or not torch.accelerator.is_available())
-    pictures = open_annotated(data, split, int(read_about(files[0]).get("size", 96)), limit)
+    processes, device = _place(device)
+    processes.device = torch.device(device)  # which an Accelerator does not take by itself
+    accelerator = Accelerator(cpu=processes.device.type == "cpu")
+    pictures = detection_study.open_for(files, data, split, limit)
+    _name_broken(pictures, processes)
     rows = detection_study.evaluate(files, pictures, accelerator, min(batch, 8), workers)
     if accelerator.is_main_process:
         shown = [
@@ -610,6 +619,13 @@ def _eval_detectors(
         if out:
             table.write(rows, out / "detection", f"COCO's numbers from 0 to 1.\n\n`{_command()}`")
             print(f"wrote {out / 'detection.csv'} and {out / 'detection.md'}")
+    processes.destroy_process_group()
+
+
+def _name_broken(pictures: Any, processes: PartialState) -> None:
+    """What is not judged must be known to whoever reads the numbers."""
+    if isinstance(pictures, CocoPictures) and pictures.broken and processes.is_main_process:
+        print(pictures.summary(), file=sys.stderr)
 
 
 def _place(device: str) -> tuple[PartialState, str]:

@@ -19,7 +19,7 @@ from prism.occlusion.report import COLOURS
 from prism.studies.prototypes import Region
 from prism.studies.slots import PALETTE, painted
 
-MAP = 96  # pixels of a slot map at most
+MAP = 128  # pixels of a slot map: a line of one pixel is thin there
 EXAMPLE = 56  # pixels of a prototype's example
 PROTOTYPES = 4  # of a stage, those of the largest slots
 
@@ -32,11 +32,7 @@ def results(found: Explanation, shown: Examples | None, truth: str = "") -> str:
             "Slots, step by step",
             "Each stage repeats its step until its halting unit says enough: the filled dots. A colour is a slot and "
             "the positions that it won. Beside them, what the memory recalled for the largest slots in the last step"
-            + (
-                ", with other pictures in which the same prototype was recalled for the framed part."
-                if shown
-                else "."
-            ),
+            + (", with other pictures in which the same prototype was recalled for the framed part." if shown else "."),
             _stages(found, shown),
         ),
         (
@@ -136,9 +132,8 @@ def _maps(steps: Iterable[np.ndarray], pixels: np.ndarray) -> str:
 
 def slot_map(winners: np.ndarray, pixels: np.ndarray) -> Image.Image:
     """Of winning slots (h, w) over a picture (S, S, 3)."""
-    side = min(MAP, len(pixels))
-    small = np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BOX))
-    return Image.fromarray((255 * painted(winners, small)).astype(np.uint8))
+    fine = np.asarray(Image.fromarray(pixels).resize((MAP, MAP), Image.Resampling.BOX))
+    return Image.fromarray((255 * painted(winners, fine)).astype(np.uint8))
 
 
 def _recalled(stage: int, recalled: list[Recalled] | None, shown: Examples | None) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import timm
+from timm.layers import Format
 from torch import Tensor, nn
 
 from prism.model.backbone import Prism, Trace
@@ -38,6 +39,7 @@ class PyramidBackbone(nn.Module):
             self.channels = [info["num_chs"] for info in self.body.feature_info]  # pyright: ignore
             return
         self.body, self.channels, own_stride = _features(name, arguments)
+        self._channels_last = self.body.output_fmt == Format.NHWC  # Swin's; sides alone would not always tell
         if own_stride is not None:
             self.resize = nn.ModuleList(
                 _to_stride(c, own_stride, s) for c, s in zip(self.channels, STRIDES, strict=True)
@@ -46,10 +48,7 @@ class PyramidBackbone(nn.Module):
     def forward(self, images: Tensor) -> Maps:
         if isinstance(self.body, Prism):
             return Maps(*self.body.pyramid(images, traced=self.training))
-        levels = [
-            level if level.shape[1] == channels else level.permute(0, 3, 1, 2)  # Swin's channels come last
-            for level, channels in zip(self.body(images), self.channels, strict=True)
-        ]
+        levels = [level.permute(0, 3, 1, 2) if self._channels_last else level for level in self.body(images)]
         return Maps([bring(level) for bring, level in zip(self.resize, levels, strict=True)], None)
 
     def load(self, path: Path) -> None:

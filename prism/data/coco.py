@@ -4,6 +4,7 @@ An annotation is a dict as in COCO's JSON, its mask a compressed RLE. A target h
 torchvision's detectors want them: boxes (n, 4) as (left, top, right, bottom), labels (n,) from 1, masks (n, H, W).
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -91,6 +92,13 @@ class CocoPictures:
         """By rising id, so that what is drawn for them does not depend on the order in the file."""
         return json.loads(self._annotations[index])
 
+    def fingerprint(self) -> str:
+        """Of what is said of all pictures and objects; pixels are not read for it."""
+        found = hashlib.sha256(json.dumps([self.categories, self.classes, self._images]).encode())
+        for annotations in self._annotations:
+            found.update(annotations.encode())
+        return found.hexdigest()
+
     def groups(self) -> list[int]:
         """A number for each picture's shape, from tall to wide in steps of the root of 2: batches of one need little
         padding."""
@@ -152,6 +160,11 @@ class ScenePictures:
     def annotations(self, index: int) -> list[Annotation]:
         return self._annotations(index, self.scenes.scene(index).objects)
 
+    def fingerprint(self) -> str:
+        """What the scenes are rendered from."""
+        made = self.scenes
+        return f"{made.split} {len(made)} scenes of {made.size} px, seed {made.seed}, amodal {self.amodal}"
+
     def _annotations(self, index: int, objects: Sequence[SceneObject]) -> list[Annotation]:
         first = 100 * index + 1  # a scene has fewer objects than that
         return [_annotation(item, first + place, index, self.amodal) for place, item in enumerate(objects)]
@@ -170,6 +183,8 @@ def open_annotated(
 
     The folder is in COCO's layout, or it has instances_SPLIT.json or instances.json beside JPEGImages/ or images/.
     """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be at least 1, got {limit}")
     if data == "scenes":
         return ScenePictures(split, limit or length or SCENES.get(split, 1), size, amodal=amodal)
     root = Path(data)
@@ -255,6 +270,8 @@ def _read(file: Path) -> dict[str, Any]:
     for entry in found["categories"]:
         if not isinstance(entry, dict) or not _is_id(entry.get("id")):
             raise ValueError(f"{file} is not a COCO JSON: a category has no id in {str(entry)[:80]}")
+    if twice := [id for id, times in Counter(entry["id"] for entry in found["categories"]).items() if times > 1]:
+        raise ValueError(f"{file} is not a COCO JSON: two categories have the id {twice[0]}")
     return found
 
 
@@ -274,18 +291,24 @@ def _checked(
     area = annotation.get("area")
     if area is None:
         area = int(rle.area(mask)) if mask else annotation["bbox"][2] * annotation["bbox"][3]
+    if not _is_number(area) or area < 0:
+        raise _Broken(f"its area {str(area)[:80]} is not a number of at least 0")
     crowd = int(bool(annotation.get("iscrowd", 0)))
     return {**annotation, "segmentation": mask, "area": area, "iscrowd": crowd}
 
 
 def _check_box(box: Any, size: tuple[int, int]) -> None:
-    if not isinstance(box, list) or len(box) != 4 or not all(isinstance(n, int | float) and isfinite(n) for n in box):
+    if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)):
         raise _Broken(f"its box {box} is not four numbers")
     left, top, width, height = box
     if width <= 0 or height <= 0:
         raise _Broken(f"its box {box} has no area")
     if left >= size[1] or top >= size[0] or left + width <= 0 or top + height <= 0:
         raise _Broken(f"its box {box} lies outside the picture of {size[1]} x {size[0]}")
+    for first, length, side in ((left, width, size[1]), (top, height, size[0])):
+        start = np.float32(first)  # as targets have it: a box of a billionth of a pixel is none
+        if max(start, 0) >= min(start + np.float32(length), side):
+            raise _Broken(f"its box {box} has no area within the picture")
 
 
 def _as_rle(mask: Any, size: tuple[int, int]) -> dict[str, Any] | None:
@@ -331,6 +354,10 @@ def _annotation(item: SceneObject, id: int, image_id: int, amodal: bool) -> Anno
 
 def _is_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def _flag(value: Any) -> int:

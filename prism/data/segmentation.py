@@ -23,6 +23,7 @@ from prism.data.scenes import SHAPES, Scenes
 from prism.data.sources import SCENES
 from prism.data.stream import Batch, Sample, View
 from prism.evaluation.segmentation import VOID
+from prism.occlusion.masks import original_index
 
 ADE20K_CLASSES = 150
 ADE20K_SPLITS = {"train": "training", "val": "validation"}
@@ -91,6 +92,8 @@ class SegmentedFiles:
     """Pairs of a picture and its mask. `first` is the number that masks give to class 0; the one below it is void."""
 
     def __init__(self, pairs: Sequence[tuple[Path, Path]], classes: Sequence[str], first: int = 0):
+        if len(classes) > VOID:
+            raise ValueError(f"masks of a byte a pixel tell at most {VOID} classes, got {len(classes)}")
         self.pairs, self.classes, self.first = pairs, list(classes), first
 
     def __len__(self) -> int:
@@ -125,6 +128,9 @@ class LabelledImages(Dataset[tuple[Tensor, Tensor]]):
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    def original_index(self, place: int) -> int:
+        return original_index(self.samples, place)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         picture, labels = self.samples[index]

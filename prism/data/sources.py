@@ -84,7 +84,7 @@ def limited(pictures: Labelled, count: int) -> Labelled:
     if count < 1:
         raise ValueError(f"limit must be at least 1, got {count}")
     count = min(count, len(pictures))
-    return _Chosen(pictures, [number * len(pictures) // count for number in range(count)])
+    return _Limited(pictures, [number * len(pictures) // count for number in range(count)])
 
 
 def optional(module: str) -> Any:
@@ -177,6 +177,13 @@ class _Chosen:
 
     def name(self, index: int) -> str:
         return self.pictures.name(self.chosen[index])
+
+
+class _Limited(_Chosen):
+    """Some of a set, which stay what they are in it: a split held out, in contrast, is a set of its own."""
+
+    def original_index(self, place: int) -> int:
+        return self.chosen[place]
 
 
 def _saved_classes(rows: Any, label: str) -> list[str]:

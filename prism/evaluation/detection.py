@@ -20,6 +20,7 @@ Kind = Literal["box", "mask"]
 NUMBERS = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
 NOTHING = -1.0  # what COCO says where there is nothing to find
 STRICT = 0.75  # mask IoU of the Occluded and Separated COCO measure
+CONFIDENT = 0.3  # and the lowest score that it counts
 
 
 class Annotated(Protocol):
@@ -33,6 +34,7 @@ class Annotated(Protocol):
     def name(self, index: int) -> str: ...
     def image(self, index: int) -> dict[str, Any]: ...  # its id, file_name, width and height
     def annotations(self, index: int) -> list[dict[str, Any]]: ...
+    def fingerprint(self) -> str: ...  # changes when a picture is another or an annotation does
 
 
 def ground_truth(pictures: Annotated) -> Truth:
@@ -131,31 +133,28 @@ def by_subset(
 def recall(truth: Truth, results: Sequence[Result], chosen: Collection[int], iou: float = STRICT) -> float:
     """The share of the chosen annotations that a detection of their class meets with at least this mask IoU.
 
-    Detections are taken by falling score, each meets at most one annotation, the best that is free; no score is too
-    low. The measure of Occluded and Separated COCO.
+    The measure of Occluded and Separated COCO: detections of a score below 0.3 do not count, and one may meet several
+    annotations.
     """
     if not chosen:
         return NOTHING
     met: set[int] = set()
     for objects, detections in _by_picture_and_class(truth, results):
         overlaps = np.array(rle.iou(_masks(detections), _masks(objects), [0] * len(objects)))
-        for row in overlaps:
-            free = [0.0 if item["id"] in met else overlap for item, overlap in zip(objects, row, strict=True)]
-            best = int(np.argmax(free))
-            if free[best] >= iou:
-                met.add(objects[best]["id"])
+        met |= {item["id"] for item, best in zip(objects, overlaps.max(0), strict=True) if best >= iou}
     return len(met & {*chosen}) / len(chosen)
 
 
 def _by_picture_and_class(truth: Truth, results: Sequence[Result]) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Annotations that count and the results that may meet them, by falling score."""
+    """Annotations that count and the results that may meet them."""
     objects: dict[tuple[int, int], list[Any]] = defaultdict(list)
     for annotation in truth["annotations"]:
         if not annotation.get("iscrowd"):
             objects[annotation["image_id"], annotation["category_id"]].append(annotation)
     detections: dict[tuple[int, int], list[Any]] = defaultdict(list)
-    for result in sorted(results, key=lambda result: -result["score"]):
-        detections[result["image_id"], result["category_id"]].append(result)
+    for result in results:
+        if result["score"] >= CONFIDENT:
+            detections[result["image_id"], result["category_id"]].append(result)
     for key in objects:
         if key in detections:
             yield objects[key], detections[key]

@@ -1,8 +1,18 @@
-"""How sure a number is: bootstrap intervals, paired significance, calibration."""
+"""How sure a number is: deviations, bootstrap intervals, paired significance, calibration."""
 
 import math
+import statistics
+from collections.abc import Sequence
 
 import numpy as np
+
+
+def with_deviation(values: Sequence[float]) -> str:
+    """Their mean, and how far several of them lie apart, as a table shows it; empty if there are none."""
+    if not values:
+        return ""
+    mean = f"{statistics.mean(values):.1f}"
+    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
 
 
 def bootstrap_interval(values: np.ndarray, rounds: int = 1000, seed: int = 0) -> tuple[float, float]:

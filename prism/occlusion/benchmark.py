@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from prism.evaluation.statistics import balanced_mean, bootstrap_interval, calibration_error
 from prism.model.backbone import Prism
 from prism.occlusion.fills import Fill, fill
-from prism.occlusion.masks import block_mask, mask_generator, only_one_mask, patch_mask
+from prism.occlusion.masks import block_mask, mask_generator, only_one_mask, original_index, patch_mask
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -104,7 +104,7 @@ class Occluded(Dataset[tuple[Tensor, int]]):
         image, label = self.pictures[index]
         if self.setting == CLEAN:
             return image, label
-        generator = mask_generator(index, self.seed)
+        generator = mask_generator(original_index(self.pictures, index), self.seed)
         mask = self.setting.mask((image.shape[-2], image.shape[-1]), generator)
         other = image
         if self.filling == "texture":

@@ -36,6 +36,7 @@ from prism.evaluation.detection import (
     flagged,
     instances,
 )
+from prism.evaluation.statistics import with_deviation
 from prism.occlusion.benchmark import IMAGENET_MEAN, digest, fingerprint, kept_rows, of_all, own_batches, spread
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import instance_mask, mask_generator
@@ -247,10 +248,9 @@ class DetectionBenchmark:
 
     def _about(self, subjects: Sequence[DetectorSubject]) -> dict[str, Any]:
         """What kept rows must be of."""
-        shown = [(self.pictures[index][0], self.pictures.annotations(index)) for index in spread(self.pictures)]
-        asked = [[one["id"], one["category_id"], one["area"]] for _, annotations in shown for one in annotations]
+        shown = (pil_to_tensor(self.pictures[index][0]) for index in spread(self.pictures))
         return {
-            "pictures": [len(self.pictures), digest(pil_to_tensor(picture) for picture, _ in shown), asked],
+            "pictures": [len(self.pictures), digest(shown), self.pictures.fingerprint()],
             "visible": self.visible,
             "subjects": [[*s.key.values(), fingerprint(s.network), list(s.categories)] for s in subjects],
         }
@@ -306,7 +306,7 @@ def write_occluded(view: CoveredPictures, out: Path) -> dict[str, Any]:
     truth: Truth = {
         "info": {
             "description": f"{HIDDEN} objects a picture, {view.share:.0%} of each hidden; "
-            f"fill {view.filling}, mask seed {view.seed}, truth {'visible part' if view.visible else 'amodal'}"
+            f"fill {view.filling}, mask seed {view.seed}, truth {'visible part' if view.visible else 'as annotated'}"
         },
         "images": [],
         "annotations": [],
@@ -357,7 +357,7 @@ def write(
     if not benchmark.is_first:
         return []
     headline = benchmark.fills[0]
-    truth = "the part that is left to see" if benchmark.visible else "the whole object (amodal)"
+    truth = "the part that is left to see" if benchmark.visible else "the object as it was annotated"
     table.write(rows, out / "detection", f"COCO's numbers from 0 to 1, by subset of objects.\n\n`{command}`")
     table.write(blocks, out / "blocks", f"What was hidden.\n\n`{command}`")
     sizes = {(s.backbone, s.head): parameters(s.network) for s in subjects}
@@ -404,7 +404,7 @@ def paper_table(rows: table.Rows, sizes: Mapping[tuple[str, str], int], filling:
             letter = LETTERS.get(head, {}).get(number)
             column = f"{head} {'C' if setting == 'clean' else setting}{letter}"
             if backbone == name and letter is not None and column in line:
-                line[column] = _with_deviation(values)
+                line[column] = with_deviation(values)
         ours.append(line)
     theirs = [
         {"model": f"{name} (paper, COCO)"}
@@ -432,7 +432,7 @@ def subset_table(rows: table.Rows, filling: str) -> list[dict[str, Any]]:
     for backbone, head in dict.fromkeys((row["backbone"], row["head"]) for row in rows):
         for subset, scores in found.items():
             for number in ("box AP", "mask AP", "mask recall75"):
-                cells = {s: _with_deviation(scores.get((backbone, head, s, number), [])) for s in settings}
+                cells = {s: with_deviation(scores.get((backbone, head, s, number), [])) for s in settings}
                 if any(cells.values()):
                     lines.append({"detector": f"{backbone}, {head}", "objects": subset, "score": number, **cells})
     return lines
@@ -450,7 +450,7 @@ def curves(rows: table.Rows, filling: str) -> Figure:
                 own = {
                     key[2]: values for key, values in found.items() if key[:2] == (backbone, head) and key[3] == score
                 }
-                points = sorted((_share(setting), values) for setting, values in own.items())
+                points = sorted((share_of(setting), values) for setting, values in own.items())
                 at = [share for share, _ in points]
                 mean = np.array([statistics.mean(values) for _, values in points])
                 spread = np.array([statistics.pstdev(values) for _, values in points])
@@ -481,11 +481,12 @@ def examples(benchmark: DetectionBenchmark) -> Figure:
 
 
 def setting_name(share: float) -> str:
-    return f"M{round(100 * share)}" if share else "clean"
+    return f"M{100 * share:g}" if share else "clean"
 
 
-def _share(setting: str) -> float:
-    return 0.0 if setting == "clean" else int(setting.removeprefix("M")) / 100
+def share_of(setting: str) -> float:
+    """That `setting_name` was given."""
+    return 0.0 if setting == "clean" else float(setting.removeprefix("M")) / 100
 
 
 def _left(annotations: Sequence[dict[str, Any]], masks: Tensor) -> Iterator[dict[str, Any]]:
@@ -531,13 +532,6 @@ def _scores(rows: table.Rows, filling: str, subset: str) -> dict[tuple[str, str,
                 if row[number] is not None:
                     found[row["backbone"], row["head"], row["setting"], number].append(100 * row[number])
     return dict(found)
-
-
-def _with_deviation(values: list[float]) -> str:
-    if not values:
-        return ""
-    mean = f"{statistics.mean(values):.1f}"
-    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
 
 
 def _pixels(picture: Tensor) -> np.ndarray:

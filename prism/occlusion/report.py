@@ -14,7 +14,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from prism.evaluation.statistics import paired_p_value
+from prism.evaluation.statistics import paired_p_value, with_deviation
 from prism.evaluation.table import Rows, markdown
 from prism.occlusion.benchmark import CLEAN, Occluded, Pictures, Predictions, Setting
 from prism.occlusion.fills import Fill
@@ -39,7 +39,7 @@ def paper_table(rows: Rows, filling: str) -> list[dict[str, Any]]:
     settings = list(dict.fromkeys(row["setting"] for row in rows))
     scores = _scores(rows, filling)
     ours = [
-        {"model": name, **{s: _with_deviation(scores[name, s]) for s in settings}}
+        {"model": name, **{s: with_deviation(scores[name, s]) for s in settings}}
         for name in dict.fromkeys(row["model"] for row in rows)
     ]
     theirs = [
@@ -72,7 +72,7 @@ def fills_table(rows: Rows) -> list[dict[str, Any]]:
     scores = {filling: _scores(rows, filling) for filling in fills}
     keys = [key for key in scores[fills[0]] if key[1] != CLEAN.name] if fills else []
     return [
-        {"model": name, "setting": setting, **{f: _with_deviation(scores[f][name, setting]) for f in fills}}
+        {"model": name, "setting": setting, **{f: with_deviation(scores[f][name, setting]) for f in fills}}
         for name, setting in keys
     ]
 
@@ -177,11 +177,6 @@ def _scores(rows: Rows, filling: str) -> dict[tuple[str, str], list[float]]:
         if row["fill"] in (filling, ""):
             scores[row["model"], row["setting"]].append(float(row["top-1"]))
     return dict(scores)
-
-
-def _with_deviation(values: list[float]) -> str:
-    mean = f"{statistics.mean(values):.1f}"
-    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
 
 
 def _pixels(image: Tensor) -> np.ndarray:

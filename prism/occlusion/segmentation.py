@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from prism.evaluation import table
 from prism.evaluation.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.evaluation.segmentation import VOID, Counts, added, class_rows, count, scores
+from prism.evaluation.statistics import with_deviation
 from prism.model.backbone import Prism
 from prism.occlusion.benchmark import (
     CLEAN,
@@ -39,7 +40,7 @@ from prism.occlusion.benchmark import (
     spread,
 )
 from prism.occlusion.fills import Fill, fill
-from prism.occlusion.masks import mask_generator
+from prism.occlusion.masks import mask_generator, original_index
 from prism.occlusion.report import COLOURS, page
 
 PAPER_SETTING = Setting("PatchMask", 0.3)
@@ -98,7 +99,7 @@ class OccludedImages(Dataset[Shown]):
 
     def __getitem__(self, index: int) -> Shown:
         image, labels = self.pictures[index]
-        generator = mask_generator(index, self.seed)
+        generator = mask_generator(original_index(self.pictures, index), self.seed)
         hidden = self.setting.mask((image.shape[-2], image.shape[-1]), generator)
         other = image
         if self.filling == "texture":
@@ -258,8 +259,8 @@ def paper_table(rows: table.Rows, cost: Mapping[str, tuple[int, float]], filling
             "model": name,
             "Param.": f"{cost[name][0] / 1e6:.1f} M",
             "FLOPs": f"{cost[name][1] / 1e9:.1f} G",
-            "mIoU C": _with_deviation(found.get((name, CLEAN.name), [])),
-            "mIoU Occ.": _with_deviation(found.get((name, PAPER_SETTING.name), [])),
+            "mIoU C": with_deviation(found.get((name, CLEAN.name), [])),
+            "mIoU Occ.": with_deviation(found.get((name, PAPER_SETTING.name), [])),
         }
         for name in dict.fromkeys(row["model"] for row in rows)
     ]
@@ -287,12 +288,16 @@ def class_table(rows: table.Rows) -> list[dict[str, Any]]:
                 found[row["class"], row["model"]].append(100 * row["IoU"])
     models = dict.fromkeys(row["model"] for row in rows)
     return [
-        line | {name: _with_deviation(found.get((kind, name), [])) for name in models} for kind, line in lines.items()
+        line | {name: with_deviation(found.get((kind, name), [])) for name in models} for kind, line in lines.items()
     ]
 
 
 def costs(model: nn.Module, size: tuple[int, int] = COST_SIZE) -> tuple[int, float]:
-    """Parameters, and multiply-accumulates of a picture; a PRISM inside is counted at the paper's mean steps."""
+    """Parameters, and multiply-accumulates of a picture; a PRISM inside is counted at the paper's mean steps.
+
+    Of the network itself: sizes, windows and mirrored views that it is used with are not its own.
+    """
+    model = getattr(model, "network", model)
     inner = next((module for module in model.modules() if isinstance(module, Prism)), None)
     if inner is None:
         return parameters(model), macs_by_module(model, size)[""]
@@ -392,10 +397,3 @@ def _mious(rows: table.Rows, filling: str, score: str = "mIoU") -> dict[tuple[st
 
 def _share(setting: str) -> float:
     return 0.0 if setting == CLEAN.name else float(setting.removeprefix(PAPER_SETTING.kind))
-
-
-def _with_deviation(values: list[float]) -> str:
-    if not values:
-        return ""
-    mean = f"{statistics.mean(values):.1f}"
-    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean

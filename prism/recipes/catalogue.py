@@ -47,7 +47,8 @@ def rehearse(recipe: Settings) -> str:
     outcome = learner(batch.pictures, batch.targets)
     torch.stack(list(outcome.losses.values())).sum().backward()
     losses = ", ".join(f"{name} {float(value.detach()):.3f}" for name, value in outcome.losses.items())
-    return f"{recipe.model}, {parameters(learner.network) / 1e6:.2f} M parameters; one step on noise: {losses}"
+    said = f"{recipe.model}, {parameters(learner.network) / 1e6:.2f} M parameters; one step on noise: {losses}"
+    return f"{said}\n{task.cost_line(recipe, classes)}" if hasattr(task, "cost_line") else said
 
 
 def first_line(name: str) -> str:

@@ -15,6 +15,7 @@ from prism.data.coco import CocoPictures, open_annotated, training_view
 from prism.data.stream import Batch, Ranks, ShuffledStream, listed
 from prism.evaluation.detection import ground_truth, judge
 from prism.model.weights import model_arguments
+from prism.occlusion.detection import PUBLISHED
 from prism.recipes.classification import LEAN
 from prism.tasks.detection import (
     NORM_GROUPS,
@@ -23,6 +24,7 @@ from prism.tasks.detection import (
     Detector,
     Head,
     build_network,
+    costs,
     describe,
     detect,
 )
@@ -156,6 +158,7 @@ def _coco() -> dict[str, Any]:
     return dict(
         model="prism_tiny",
         data="coco",
+        classes=80,
         epochs=12,
         batch=8,
         weight_decay=1e-4,
@@ -208,16 +211,20 @@ def build(recipe: Detection, accelerator: Accelerator) -> Job:
     """The run that a recipe describes."""
     ranks = Ranks(accelerator.process_index, accelerator.num_processes)
     console = Console(stderr=True, quiet=ranks.rank > 0)
-    size, amodal = recipe.sizes[-1], recipe.amodal
-    trained = open_annotated(recipe.data, "train", size, None, recipe.length, amodal, recipe.head == "maskrcnn")
-    judged = open_annotated(recipe.data, recipe.split, size, recipe.limit, None, amodal)
+    size, amodal, masks = recipe.sizes[-1], recipe.amodal, recipe.head == "maskrcnn"
+    trained = open_annotated(recipe.data, "train", size, None, recipe.length, amodal, masks)
+    judged = open_annotated(recipe.data, recipe.split, size, recipe.limit, None, amodal, masks)
     for pictures in (trained, judged):
         if isinstance(pictures, CocoPictures) and pictures.broken:
             console.print(pictures.summary(), highlight=False, soft_wrap=True)
+    files = [pictures.file for pictures in (trained, judged) if isinstance(pictures, CocoPictures)]
+    if len({*files}) < len(files):
+        raise ValueError(f"{files[0]} would be trained on and judged: name them apart, as instances_{{train,val}}.json")
     if (trained.categories, trained.classes) != (judged.categories, judged.classes):
         raise ValueError(f"{recipe.data} has other categories in its split {recipe.split} than in train")
     if recipe.classes not in (None, len(trained.classes)):
-        raise ValueError(f"the data has {len(trained.classes)} classes, the recipe asks for {recipe.classes}")
+        count = len(trained.classes)
+        raise ValueError(f"the data has {count} classes, the recipe asks for {recipe.classes}: say --classes {count}")
     learner = learner_of(recipe, len(trained.classes))
     groups = trained.groups() if isinstance(trained, CocoPictures) else None
     stream = ShuffledStream(
@@ -241,7 +248,7 @@ def build(recipe: Detection, accelerator: Accelerator) -> Job:
     best = f"{recipe.split} {'mask' if recipe.head == 'maskrcnn' else 'box'} AP"
     network, arguments = learner.network, " ".join(_arguments(recipe))
     assert isinstance(network, DetectionNetwork)
-    about = describe(network, design_of(recipe), trained.classes, trained.categories, arguments)
+    about = describe(network, design_of(recipe), trained.classes, trained.categories, arguments, amodal)
     return Job(recipe.model, learner, stream, evaluate, best, about | {"seed": str(recipe.seed)})
 
 
@@ -267,6 +274,15 @@ def random_batch(recipe: Detection, classes: int) -> Batch:
     box = torch.tensor([[side // 4, side // 4, side // 2, side // 2]]).float()
     targets = [dict(boxes=box, labels=torch.tensor([1 + place % classes]), masks=masks) for place in range(count)]
     return Batch([torch.rand(3, side, side) for _ in range(count)], targets, ["noise"] * count, [])
+
+
+def cost_line(recipe: Detection, classes: int) -> str:
+    """What the detector costs at the size that the recipe judges at, beside the paper's where that is its own."""
+    size = (min(recipe.sizes[-1], recipe.longest), recipe.longest)
+    found = costs(design_of(recipe), classes, size, **model_arguments(_arguments(recipe)))
+    own = (recipe.model, recipe.width, classes) == ("prism_tiny", 256, 80)
+    paper = f" (paper: {PUBLISHED['PRISM'][recipe.head == 'maskrcnn'][0]} M)" if own else ""
+    return f"{found.parameters / 1e6:.1f} M parameters{paper}, {found.macs / 1e9:.1f} GMAC at {size[0]} x {size[1]}"
 
 
 def design_of(recipe: Detection) -> Design:

@@ -15,6 +15,7 @@ from prism.data.sources import limited
 from prism.data.stream import Batch, Ranks, ShuffledStream
 from prism.evaluation.segmentation import VOID
 from prism.model.weights import model_arguments
+from prism.occlusion.segmentation import PUBLISHED, costs
 from prism.recipes.classification import LEAN
 from prism.tasks.learner import Weights
 from prism.tasks.segmentation import Segmenter, SemanticFPN, judge
@@ -197,6 +198,15 @@ def random_batch(recipe: Segmentation, classes: int) -> Batch:
     labels = torch.randint(classes, (count, recipe.size, recipe.size), dtype=torch.uint8)
     labels[:, 0] = VOID
     return Batch(torch.randn(count, 3, recipe.size, recipe.size), labels, ["noise"] * count, [])
+
+
+def cost_line(recipe: Segmentation, classes: int) -> str:
+    """What the segmenter costs at the size of training, beside the paper's where that is its own."""
+    size, macs = costs(learner_of(recipe, classes).network, (recipe.size, recipe.size))
+    own = (recipe.model, recipe.width, recipe.size, classes) == ("prism_tiny", 256, 512, 150)
+    parameters, flops = (f" (paper: {said})" if own else "" for said in PUBLISHED["PRISM"][:2])
+    at = f"{recipe.size} x {recipe.size}"
+    return f"{size / 1e6:.1f} M parameters{parameters}, {macs / 1e9:.1f} GMAC{flops} at {at}"
 
 
 def _learner(recipe: Segmentation, classes: list[str]) -> Segmenter:

@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 import torch
 from accelerate import Accelerator
 from PIL import Image
-from torch import Tensor, nn
-from torchvision.models.detection import MaskRCNN
+from torch import Tensor
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
+from prism.data.coco import CocoPictures, ScenePictures, open_annotated
 from prism.data.pictures import read_picture, unit_pixels
-from prism.evaluation.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.evaluation.detection import Annotated, as_results, by_subset, flagged, ground_truth, instances
+from prism.model.weights import read_about
 from prism.occlusion.benchmark import IMAGENET_MEAN
-from prism.occlusion.detection import PUBLISHED, DetectorSubject, cover
+from prism.occlusion.detection import DetectorSubject, cover
 from prism.occlusion.fills import fill
 from prism.occlusion.masks import mask_generator
 from prism.occlusion.report import COLOURS
-from prism.tasks.detection import TITLES, Design, Loaded, build_network, detect, load_detector
-from prism.tasks.learner import find_prism
+from prism.tasks.detection import TITLES, Loaded, detect, load_detector
 
 OPACITY = 0.5
+SIDE = 96  # of scenes, where no detector says it
 NAMED = 3  # objects that a row of the table has room for
 
 
@@ -78,9 +78,16 @@ def drawing(picture: Tensor, found: Mapping[str, Tensor], classes: Sequence[str]
 def evaluate(
     files: Sequence[Path], pictures: Annotated, accelerator: Accelerator, batch: int, workers: int
 ) -> list[dict[str, Any]]:
-    """Rows of COCO's twelve numbers for each detector: of all objects, and of those flagged as occluded."""
+    """Rows of COCO's twelve numbers for each detector: of all objects, and of those flagged as occluded.
+
+    Of pictures that `prism occlusion --write` made, also of the masked objects and of the untouched.
+    """
     truth = ground_truth(pictures)
-    subsets = {"all": instances(truth), "occluded": flagged(truth)}
+    every = instances(truth)
+    subsets = {"all": every, "occluded": flagged(truth)}
+    if any("masked" in annotation for annotation in truth["annotations"]):
+        masked = flagged(truth, "masked")
+        subsets |= {"masked": masked, "untouched": every - masked}
     rows = []
     for subject in subjects_of(files, pictures):
         network: Any = subject.network.to(accelerator.device)
@@ -89,44 +96,27 @@ def evaluate(
     return rows
 
 
-def costs(design: Design, classes: int = 80, size: tuple[int, int] = (800, 1333)) -> dict[str, Any]:
-    """Parameters beside the paper's, and multiply-accumulates of a picture in which as much is found as may be.
+def open_for(
+    files: Sequence[Path],
+    data: str,
+    split: str,
+    limit: int | None = None,
+    visible: bool = False,
+    masks: bool | None = None,
+) -> CocoPictures | ScenePictures:
+    """The pictures that these detectors are judged on. Scenes are of the size and the truth of their training.
 
-    A PRISM inside is counted at the paper's mean steps.
+    `visible` asks of scenes for what is seen of objects, whatever was trained. Unless told, annotations must have
+    masks where a detector finds them.
     """
-    network = build_network(design, classes).eval()
-    if isinstance(network.detector, MaskRCNN):
-        regions: Any = network.detector.roi_heads
-        regions.score_thresh = -1.0  # whatever the weights, a mask for each of a hundred regions
-    prism, further = find_prism(network), 0.0
-    if prism is not None:
-        prism.fixed_steps = 1
-        steps = step_cost(prism, (_padded(size[0]), _padded(size[1])))
-        further = steps.macs(PAPER_STEPS) - steps.at_one_step
-    macs = macs_by_module(_Unbatched(network), size)[""] + further
-    paper = PUBLISHED["PRISM"][design.head == "maskrcnn"][0] if design.model == "prism_tiny" else None
-    return {
-        "detector": f"{TITLES[design.head]} on {design.model}",
-        "M parameters": parameters(network) / 1e6,
-        "paper": paper,
-        "of the backbone": parameters(network.maps.backbone) / 1e6,
-        f"GMAC at {size[0]} x {size[1]}": macs / 1e9,
-    }
-
-
-class _Unbatched(nn.Module):
-    """Takes a batch where a detector takes a list."""
-
-    def __init__(self, network: nn.Module):
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor) -> Any:
-        return self.network(list(images))
-
-
-def _padded(side: int) -> int:
-    return -(-side // 32) * 32
+    said = [read_about(file) for file in files]
+    amodal = {json.loads(about.get("amodal", "true")) for about in said} if not visible else {False}
+    if len(amodal) > 1 and data == "scenes":
+        raise ValueError("some detectors were trained on whole objects, some on what is seen of them: judge them apart")
+    if masks is None:
+        masks = any(json.loads(about["design"])["head"] == "maskrcnn" for about in said)
+    size = int(said[0].get("size", SIDE)) if said else SIDE
+    return open_annotated(data, split, size, limit, amodal=amodal != {False}, masks=masks)
 
 
 def subjects_of(files: Sequence[Path], pictures: Annotated) -> list[DetectorSubject]:

@@ -10,7 +10,6 @@ from timm.data import resolve_data_config
 from torch import nn
 
 from prism.data import sources
-from prism.data.coco import open_annotated
 from prism.data.pictures import evaluation_view, unit_pixels
 from prism.data.segmentation import LabelledImages, open_segmentation
 from prism.evaluation.detection import Annotated
@@ -87,13 +86,14 @@ class Material:
 
     def detectors(self) -> Detectors:
         files = self.files("detectors")
-        pictures = open_annotated(self.data, self.split or "val", _side(files[0], 96), self.limit)
+        pictures = detection.open_for(files, self.data, self.split or "val", self.limit, masks=True)
         return Detectors(detection.subjects_of(files, pictures), pictures)
 
     def segmenters(self) -> Segmenters:
         files = self.files("segmenters")
         classes = next((c.classes for c in find_checkpoints(str(files[0])) if c.classes), [])
-        samples = open_segmentation(self.data, self.split or "val", _side(files[0], 64), classes=len(classes))
+        size = int(read_about(files[0]).get("size", 64))
+        samples = open_segmentation(self.data, self.split or "val", size, classes=len(classes))
         subjects = segmentation.subjects_of(files, samples.classes)
         shown = samples if self.limit is None else sources.limited(samples, self.limit)
         return Segmenters(subjects, LabelledImages(shown), list(samples.classes))
@@ -145,11 +145,6 @@ def open_subjects(checkpoints: Sequence[Checkpoint], classes: list[str], pretrai
             raise ValueError(f"{source} knows {len(known)} classes, which are not the {len(classes)} of the data")
         subjects.append(_subject(checkpoint, network, pretrained))
     return subjects
-
-
-def _side(file: Path, otherwise: int) -> int:
-    """Of the pictures that these weights were trained on."""
-    return int(read_about(file).get("size", otherwise))
 
 
 def _subject(checkpoint: Checkpoint, network: nn.Module, pretrained: bool) -> Subject:

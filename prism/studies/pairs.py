@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from prism.occlusion.benchmark import IMAGENET_MEAN, Pictures, Setting, Subject
 from prism.occlusion.fills import fill
-from prism.occlusion.masks import mask_generator
+from prism.occlusion.masks import mask_generator, original_index
 
 
 class Pair(NamedTuple):
@@ -33,7 +33,7 @@ class Pairs(Dataset[Pair]):
 
     def __getitem__(self, index: int) -> Pair:
         clean, _ = self.pictures[index]
-        generator = mask_generator(index, self.seed)
+        generator = mask_generator(original_index(self.pictures, index), self.seed)
         hidden = self.setting.mask((clean.shape[-2], clean.shape[-1]), generator)
         return Pair(clean, fill(clean, hidden, "mean", self.mean, clean, generator), hidden)
 

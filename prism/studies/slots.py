@@ -95,7 +95,12 @@ def lines(pixels: np.ndarray, stages: Sequence[StageTrace]) -> list["Line"]:
     """A line a stage of the sheet."""
     steps = [int(stage.steps[0]) for stage in stages]
     return [
-        Line(f"stage {number}: {count} steps", pixels, winners(stage), stage.weights[0, :count].tolist())
+        Line(
+            f"stage {number}: {count} step{'s' * (count > 1)}",
+            pixels,
+            winners(stage),
+            stage.weights[0, :count].tolist(),
+        )
         for number, (stage, count) in enumerate(zip(stages, steps, strict=True), start=1)
     ]
 
@@ -131,8 +136,10 @@ def _draw(axes: Sequence[Any], line: Line) -> None:
         axis.set_axis_off()
     axes[0].imshow(line.pixels)
     axes[0].set_title(line.title, fontsize=10)
+    times = max(1, 256 // len(line.pixels))  # so that a line of one pixel is thin
+    fine = line.pixels.repeat(times, 0).repeat(times, 1)
     for step, (winner, weight) in enumerate(zip(line.winners, line.weights, strict=True), start=1):
-        axes[step].imshow(painted(winner, line.pixels))
+        axes[step].imshow(painted(winner, fine))
         axes[step].set_title(f"step {step}, weight {weight:.2f}", fontsize=10)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from matplotlib.figure import Figure
 
+from prism.evaluation.statistics import with_deviation as with_deviation  # studies take it from here
 from prism.evaluation.table import Rows, markdown
 from prism.occlusion.benchmark import Subject
 from prism.occlusion.report import COLOURS, page
@@ -123,11 +124,6 @@ def grouped(rows: Rows, by: Sequence[str], value: str) -> dict[tuple[Any, ...], 
 
 def means(rows: Rows, by: Sequence[str], value: str) -> dict[tuple[Any, ...], float]:
     return {key: statistics.mean(values) for key, values in grouped(rows, by, value).items()}
-
-
-def with_deviation(values: Sequence[float]) -> str:
-    mean = f"{statistics.mean(values):.1f}"
-    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
 
 
 def column(rows: Rows, name: str) -> list[Any]:

@@ -17,7 +17,7 @@ from prism.occlusion.detection import (
     curves,
     of_head,
     paper_table,
-    setting_name,
+    share_of,
 )
 from prism.studies.material import Material
 from prism.studies.study import PAPER, Progress, Section, Study, Tables, column, fit_upright, means, save
@@ -67,7 +67,7 @@ def figure(rows: Rows) -> Figure:
     drawn = curves(rows, FILL)
     for head, colour in (("RetinaNet", "#444444"), ("Mask R-CNN", "#999999")):
         if head in column(rows, "head"):
-            points = [(_share(setting), ap) for setting, ap in published("PRISM", head, "box AP").items()]
+            points = [(share_of(setting), ap) for setting, ap in published("PRISM", head, "box AP").items()]
             label = f"PRISM, {head}, box (paper, COCO)"
             drawn.axes[0].plot(*zip(*sorted(points), strict=True), color=colour, marker="o", label=label, **PAPER)
     fit_upright(drawn.axes[0])
@@ -91,14 +91,10 @@ def published(model: str, head: str, number: str) -> dict[str, float]:
     return {name: listed[f"{s}{letter}"] for name, s in settings.items() if f"{s}{letter}" in listed}
 
 
-def _share(setting: str) -> float:
-    return 0.0 if setting == setting_name(0) else float(setting.removeprefix("M")) / 100
-
-
 def _words(rows: Rows, tables: Tables) -> str:
     said = [f"On {tables['blocks'][0]['pictures']} pictures, two objects of each lose a part."]
     found = means([row for row in rows if row["subset"] == "all"], ["backbone", "head", "setting"], "box AP")
-    hardest, kept = max(column(rows, "setting"), key=_share), {}
+    hardest, kept = max(column(rows, "setting"), key=share_of), {}
     for backbone, head in dict.fromkeys((row["backbone"], row["head"]) for row in rows):
         clean, hidden = (100 * found.get((backbone, head, setting), 0.0) for setting in ("clean", hardest))
         if clean >= WORTH_COMPARING:

@@ -16,7 +16,7 @@ from prism.data.pictures import evaluation_view
 from prism.data.sources import Labelled
 from prism.data.stream import ALONE, Ranks
 from prism.model.backbone import Prism
-from prism.occlusion.masks import scattered_mask
+from prism.occlusion.masks import original_index, scattered_mask
 from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_steps, prism_losses
 
 Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -100,6 +100,9 @@ class OwnPictures(Dataset[tuple[Tensor, int]]):
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def original_index(self, place: int) -> int:
+        return original_index(self.pictures, self.indices[place])
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         picture, label = self.pictures[self.indices[index]]

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from accelerate import Accelerator
@@ -29,14 +29,14 @@ from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxP
 
 from prism.baselines.pyramid import PyramidBackbone
 from prism.data.pictures import unit_pixels
+from prism.evaluation.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.evaluation.detection import Annotated, Result, as_results
 from prism.model.backbone import Trace
 from prism.model.weights import load_weights, model_arguments, read_about
-from prism.tasks.learner import Learner, Outcome, Weights, find_prism, mean_steps, prism_losses
+from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, find_prism, mean_steps, prism_losses
 
 Head = Literal["retinanet", "maskrcnn"]
 TITLES: dict[Head, str] = {"retinanet": "RetinaNet", "maskrcnn": "Mask R-CNN"}
-PAPER_WEIGHTS = Weights()
 NORM_GROUPS = 8
 MOST = 100  # detections of a picture: COCO counts no more
 
@@ -146,9 +146,17 @@ def build_network(design: Design, classes: int, **arguments: Any) -> DetectionNe
 
 
 def describe(
-    network: DetectionNetwork, design: Design, classes: Sequence[str], categories: Sequence[int], arguments: str
+    network: DetectionNetwork,
+    design: Design,
+    classes: Sequence[str],
+    categories: Sequence[int],
+    arguments: str,
+    amodal: bool = True,
 ) -> dict[str, str]:
-    """What a file of weights must say so that `load_detector` can build the detector again."""
+    """What a file of weights must say so that `load_detector` can build the detector again.
+
+    Of scenes also whether it learned whole objects (amodal), which is how it is judged.
+    """
     seen: Any = network.detector.transform
     return {
         "task": "detection",
@@ -160,6 +168,7 @@ def describe(
         "mean": json.dumps(seen.image_mean),
         "std": json.dumps(seen.image_std),
         "design": json.dumps(design._asdict()),
+        "amodal": json.dumps(amodal),
     }
 
 
@@ -200,6 +209,44 @@ def detect(
         for one, (_, image_id) in zip(found, pairs, strict=True):
             results += as_results(one, image_id, pictures.categories)
     return gather_object(results)
+
+
+class Costs(NamedTuple):
+    parameters: int
+    macs: float  # of a picture
+
+
+def costs(design: Design, classes: int, size: tuple[int, int] = (800, 1333), **arguments: Any) -> Costs:
+    """Of a detector and a picture of this size, in which as much is found as may be.
+
+    A PRISM inside is counted at the paper's mean steps.
+    """
+    network = build_network(design, classes, **arguments).eval()
+    if isinstance(network.detector, MaskRCNN):
+        proposals, regions = cast(Any, network.detector.rpn), cast(Any, network.detector.roi_heads)
+        # whatever the weights, nothing is suppressed and a hundred regions get a mask
+        proposals.nms_thresh, regions.nms_thresh, regions.score_thresh = 1.0, 1.0, -1.0
+    prism, further = find_prism(network), 0.0
+    if prism is not None:
+        prism.fixed_steps = 1
+        steps = step_cost(prism, (_padded(size[0]), _padded(size[1])))
+        further = steps.macs(PAPER_STEPS) - steps.at_one_step
+    return Costs(parameters(network), macs_by_module(_Unbatched(network), size)[""] + further)
+
+
+class _Unbatched(nn.Module):
+    """Takes a batch where a detector takes a list."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Any:
+        return self.network(list(images))
+
+
+def _padded(side: int) -> int:
+    return -(-side // 32) * 32
 
 
 class _Judged(Dataset[tuple[Tensor, int]]):

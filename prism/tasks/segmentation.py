@@ -85,9 +85,7 @@ class SemanticFPN(nn.Module):
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Of the backbone, which holds most of the activations."""
-        if not hasattr(self.backbone.body, "set_grad_checkpointing"):
-            raise ValueError(f"{self.backbone.name} cannot recompute its activations: train without --save-memory")
-        self.backbone.body.set_grad_checkpointing(enable)  # pyright: ignore[reportCallIssue]
+        self.backbone.set_grad_checkpointing(enable)
 
 
 class Segmenter(Learner):

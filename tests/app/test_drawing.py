@@ -88,11 +88,13 @@ def test_nothing_hidden_has_no_curve(players: Players):
 def test_positions_of_one_slot_have_one_colour():
     winners = np.array([[0, 1], [1, 0]])
     drawn = np.asarray(drawing.slot_map(winners, np.full((8, 8, 3), 255, np.uint8)))
-    assert drawn.shape == (8, 8, 3)
-    assert (drawn[:3, :3] == drawn[4:7, 4:7]).all()
-    assert (drawn[:3, :3] != drawn[:3, 4:7]).any()
-    assert (drawn[3] == 255).all(), "a white line parts slots"
-    assert (drawn[:, 3] == 255).all()
+    side = drawing.MAP
+    half, inner = side // 2, side // 2 - 1
+    assert drawn.shape == (side, side, 3)
+    assert (drawn[:inner, :inner] == drawn[half:-1, half:-1]).all()
+    assert (drawn[:inner, :inner] != drawn[:inner, half:-1]).any()
+    assert (drawn[inner] == 255).all(), "a white line parts slots"
+    assert (drawn[:, inner] == 255).all()
 
 
 def test_a_slot_map_is_never_large():

@@ -26,6 +26,18 @@ def test_maps_lie_at_the_four_strides(name: str):
     assert maps.trace is None, "a trace is for training"
 
 
+@pytest.mark.parametrize(("name", "sides"), [("swin_tiny_patch4_window7_224", (384, 320)), ("mambaout_femto", SIDES)])
+def test_channels_that_come_last_are_brought_forward(name: str, sides: tuple[int, int]):
+    """Also where a map is as high as it has channels: Swin's first has 96."""
+    backbone = PyramidBackbone(name).eval()
+    with torch.inference_mode():
+        maps = backbone(torch.rand(1, 3, *sides))
+    assert [tuple(level.shape) for level in maps.features] == [
+        (1, channels, *(side // stride for side in sides))
+        for channels, stride in zip(backbone.channels, STRIDES, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("name", [*PYRAMIDS, *SINGLE_STRIDE])
 def test_a_classifier_gives_its_weights(name: str, tmp_path: Path):
     """All of them, whatever timm calls them once it has taken the maps out."""

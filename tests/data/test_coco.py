@@ -99,6 +99,12 @@ def test_a_picture_without_objects(tmp_path: Path):
         (annotation(3, bbox=[30, 3, 6, 6]), "lies outside the picture of 20 x 12"),
         (annotation(3, bbox=[2, 3, 0, 6]), "has no area"),
         (annotation(3, bbox=[2, 3]), "is not four numbers"),
+        (annotation(3, bbox=[2, 3, True, 6]), "is not four numbers"),
+        (annotation(3, bbox=[8, 3, 1e-9, 6]), "has no area within the picture"),  # in float32
+        (annotation(3, bbox=[WIDTH - 1e-9, 3, 6, 6]), "has no area within the picture"),
+        (annotation(3, area="large"), "its area large is not a number of at least 0"),
+        (annotation(3, area=float("nan")), "its area nan is not"),
+        (annotation(3, area=-1), "its area -1 is not"),
         (annotation(3, category_id=8), "its category 8 is not listed"),
         (annotation(3, image_id=6), "its image 6 is not listed"),
         (annotation(1), "its id is taken"),
@@ -126,6 +132,10 @@ def test_boxes_alone_do_for_boxes(tmp_path: Path):
         ("[1, 2]", "is not a COCO JSON: it has no list of images"),
         ('{"images": [], "annotations": []}', "it has no list of categories"),
         ('{"images": [{"id": 1}], "annotations": [], "categories": []}', "an image has no width and height"),
+        (
+            '{"images": [], "annotations": [], "categories": [{"id": 1, "name": "cat"}, {"id": 1, "name": "dog"}]}',
+            "is not a COCO JSON: two categories have the id 1",
+        ),
     ],
 )
 def test_what_is_not_coco_is_refused_in_a_sentence(text: str, sentence: str, tmp_path: Path):
@@ -204,6 +214,24 @@ def test_scenes_in_the_detection_view():
     ids = [a["id"] for a in ground_truth(whole)["annotations"]]
     assert len(ids) == len({*ids})
     assert min(ids) > 0, "COCO takes 0 for 'not matched'"
+
+
+def test_a_fingerprint_is_of_all_annotations(tmp_path: Path):
+    objects = [annotation(1), annotation(2)]
+    first = opened(tmp_path, objects).fingerprint()
+    assert opened(tmp_path, objects).fingerprint() == first
+    for change in (dict(bbox=[2, 3, 6, 5]), dict(area=35), dict(category_id=90), dict(id=3), dict(occluded=1)):
+        assert opened(tmp_path, [objects[0], objects[1] | change]).fingerprint() != first
+    made = (("val", 3), ("val", 4), ("clean", 3), ("val", 3, 64), ("val", 3, 96, 1), ("val", 3, 96, 0, False))
+    scenes = [ScenePictures(*arguments) for arguments in made]
+    assert len({pictures.fingerprint() for pictures in scenes}) == len(scenes)
+
+
+def test_no_pictures_cannot_be_asked_for(tmp_path: Path):
+    written(tmp_path, [])
+    for data in ("scenes", str(tmp_path)):
+        with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
+            open_annotated(data, "train", limit=0)
 
 
 def test_limit_is_spread_over_the_set(tmp_path: Path):

@@ -9,6 +9,7 @@ from prism.data.pictures import Unreadable
 from prism.data.segmentation import (
     VOC_CLASSES,
     LabelledImages,
+    SegmentedFiles,
     fitted,
     open_segmentation,
     read_mask,
@@ -263,3 +264,10 @@ def test_batches_are_the_same_on_any_number_of_workers():
     assert batches[0].targets.shape == (4, 32, 32)
     assert torch.equal(batches[0].pictures, batches[1].pictures)
     assert torch.equal(batches[0].targets, batches[1].targets)
+
+
+def test_more_classes_than_a_byte_tells_are_refused():
+    names = [str(number) for number in range(256)]
+    assert len(SegmentedFiles([], names[:-1]).classes) == 255
+    with pytest.raises(ValueError, match="at most 255 classes, got 256"):
+        SegmentedFiles([], names)

@@ -133,7 +133,7 @@ def test_an_empty_answer_and_an_empty_question(truth: Truth):
     assert rows[0]["mask recall75"] is None
 
 
-def test_recall_takes_one_detection_for_one_object_at_any_score():
+def test_recall_counts_objects_that_any_confident_detection_meets():
     def square(left: int, side: int) -> np.ndarray:
         mask = np.zeros((20, 40), bool)
         mask[2 : 2 + side, left : left + side] = True
@@ -144,11 +144,10 @@ def test_recall_takes_one_detection_for_one_object_at_any_score():
 
     truth = dict(annotations=[item(1, square(2, 10)), item(2, square(2, 9)), item(3, square(25, 8))])
     everything = {1, 2, 3}
-    one = [item(0, square(2, 10), score=0.01)]
-    assert recall(truth, one, everything) == pytest.approx(1 / 3), "it meets two well enough, and takes one"
-    assert recall(truth, one, {1}) == 1
-    assert recall(truth, one, {2}) == 0
-    assert recall(truth, one * 2, {1, 2}) == 1
+    one = [item(0, square(2, 10), score=0.3)]
+    assert recall(truth, one, everything) == pytest.approx(2 / 3), "it meets two well enough"
+    assert recall(truth, one, {1}) == recall(truth, one, {2}) == 1
+    assert recall(truth, [item(0, square(2, 10), score=0.29)], everything) == 0, "not sure enough"
     assert recall(truth, [item(0, square(25, 8), score=1, category_id=2)], {3}) == 0, "of another class"
     assert recall(truth, [item(0, square(25, 7), score=1)], {3}) == 1, "IoU 49/64"
     assert recall(truth, [item(0, square(25, 6), score=1)], {3}) == 0, "IoU 36/64"

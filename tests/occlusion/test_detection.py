@@ -22,6 +22,8 @@ from prism.occlusion.detection import (
     cover,
     look,
     paper_table,
+    setting_name,
+    share_of,
     write,
     write_occluded,
 )
@@ -204,6 +206,33 @@ def test_an_interrupted_run_goes_on(pictures: ScenePictures, tmp_path: Path):
     assert kept.run(subjects)[0][4]["box AP"] == 7.0, "read, not measured"
     visible = DetectionBenchmark(pictures, shares=(0, 0.3), visible=True, folder=tmp_path)
     assert visible.run(subjects)[0][4]["box AP"] != 7.0, "another question"
+
+
+def test_rows_are_kept_for_one_truth_alone(tmp_path: Path):
+    """An annotation of one picture among many changes, not one of those that stand for all."""
+    scenes = ScenePictures("val", 5, 64)
+    for folder in ("one", "two"):
+        write_occluded(CoveredPictures(scenes, 0), tmp_path / folder)
+    file = tmp_path / "two" / "instances.json"
+    truth = json.loads(file.read_text())
+    changed = next(a for a in truth["annotations"] if a["image_id"] == 1 and not a["iscrowd"])
+    changed["category_id"] = changed["category_id"] % 10 + 1
+    file.write_text(json.dumps(truth))
+    found = []
+    for folder in ("one", "two"):
+        pictures = CocoPictures(tmp_path / folder / "instances.json", tmp_path / folder / "images")
+        benchmark = DetectionBenchmark(pictures, shares=(0,), folder=tmp_path / "kept")
+        found.append(benchmark.run([subject(scenes)])[0][0]["box AP"])
+    assert found[0] == 1
+    assert found[1] < 1
+
+
+@pytest.mark.parametrize(
+    ("share", "name"), [(0, "clean"), (0.3, "M30"), (0.07, "M7"), (0.29, "M29"), (0.3049, "M30.49"), (1, "M100")]
+)
+def test_settings_are_told_apart_by_name(share: float, name: str):
+    assert setting_name(share) == name
+    assert share_of(name) == pytest.approx(share)
 
 
 def test_the_command_s_files(pictures: ScenePictures, tmp_path: Path):

@@ -9,10 +9,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from prism.cli import main
-from prism.data.segmentation import VOC_CLASSES, read_mask
+from prism.data.pictures import unit_pixels
+from prism.data.segmentation import VOC_CLASSES, LabelledImages, open_segmentation, read_mask
+from prism.data.sources import limited, open_pictures
 from prism.evaluation.segmentation import VOID, scores
-from prism.occlusion.benchmark import CLEAN, Setting, Subject
-from prism.occlusion.masks import mask_generator, patch_mask
+from prism.occlusion.benchmark import CLEAN, Occluded, Setting, Subject
+from prism.occlusion.masks import mask_generator, original_index, patch_mask
 from prism.occlusion.segmentation import (
     CURVE,
     PAPER_SETTINGS,
@@ -23,6 +25,7 @@ from prism.occlusion.segmentation import (
     measure,
     paper_table,
 )
+from prism.tasks.classification import OwnPictures
 from prism.tasks.segmentation import SemanticFPN
 
 NAMES = ["red", "green", "blue"]
@@ -80,6 +83,23 @@ def test_a_picture_shows_what_the_mask_leaves():
     assert torch.equal(untouched.image, clean)
     assert not untouched.hidden.any()
     assert torch.equal(OccludedImages(Stripes(), setting, "texture", 5)[2].hidden, hidden)
+
+
+def test_a_limit_does_not_change_what_is_hidden():
+    """Nor which pictures are held out: these are a set of their own."""
+    samples = open_segmentation("scenes", "val", 32, 9)
+    setting = Setting("PatchMask", 0.5)
+    whole, few = (OccludedImages(LabelledImages(data), setting) for data in (samples, limited(samples, 3)))
+    for place, index in enumerate((0, 3, 6)):
+        assert torch.equal(few[place].image, whole[index].image)
+    pictures = open_pictures("scenes", "val", 32, 9)
+    parts = (OwnPictures(data, unit_pixels) for data in (pictures, limited(pictures, 3)))
+    seen, some = (Occluded(part, setting, "mean", 0, (0, 0, 0)) for part in parts)
+    for place, index in enumerate((0, 3, 6)):
+        assert torch.equal(some[place][0], seen[index][0])
+    held = open_pictures("scenes", "held-out", 32, 20)
+    assert [original_index(held, place) for place in range(4)] == [0, 1, 2, 3]
+    assert original_index([7, 7, 7], 2) == 2, "any data set will do"
 
 
 def test_every_model_sees_the_same_pixels_in_any_batch_and_with_any_workers():

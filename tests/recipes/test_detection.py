@@ -1,13 +1,15 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import timm
 import torch
 
+from prism.model.weights import read_about
 from prism.recipes import catalogue, detection
 from prism.recipes.detection import Detection
-from prism.tasks.detection import load_detector
+from prism.tasks.detection import Costs, load_detector
 from prism.training.checkpoint import export
 from prism.training.log import read_log
 from tests.data.test_coco import annotation, written
@@ -43,7 +45,22 @@ def test_the_papers_protocol():
 def test_a_dry_run_takes_one_step_on_noise(name: str, tmp_path: Path):
     said = catalogue.rehearse(tiny(name, tmp_path))
     assert "one step on noise" in said
+    assert said.endswith("GMAC at 64 x 64")
+    assert "paper" not in said, "its detector is another"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "published"), [("coco-retinanet", 20.5), ("coco-maskrcnn", 31.4)])
+def test_a_dry_run_of_the_papers_detectors_names_its_parameters(name: str, published: float, monkeypatch: Any):
+    """With COCO's 80 classes; `tests/tasks` holds the parameters to the paper's."""
+    recipe = catalogue.RECIPES[name]()
+    assert isinstance(recipe, Detection)
+    asked = []
+    monkeypatch.setattr(detection, "costs", lambda *given: asked.append(given) or Costs(20_360_000, 2e11))
+    assert detection.cost_line(recipe, recipe.classes or 0) == (
+        f"20.4 M parameters (paper: {published} M), 200.0 GMAC at 800 x 1333"
+    )
+    assert asked == [(detection.design_of(recipe), 80, (800, 1333))]
 
 
 def test_training_lowers_the_loss(tmp_path: Path):
@@ -97,6 +114,26 @@ def test_a_folder_with_coco_json_and_a_classifier_to_start_from(tmp_path: Path):
     started = classifier.state_dict()
     for key, value in loaded.network.maps.backbone.body.named_parameters():
         torch.testing.assert_close(value, started[key], atol=1e-6, rtol=1e-4)
+
+
+def test_boxes_alone_train_and_judge_retinanet(tmp_path: Path):
+    (tmp_path / "data").mkdir()
+    file = written(tmp_path / "data", [annotation(1, segmentation=[]), annotation(2, image_id=9, segmentation=[])])
+    (tmp_path / "data" / "instances_val.json").write_text(file.read_text())
+    recipe = tiny("voc-retinanet", tmp_path / "run", data=str(tmp_path / "data"), batch=2, limit=None, network=())
+    assert catalogue.run(recipe)[-1]["val box AP"] >= 0, "-1 would say that there is nothing to find"
+
+
+def test_what_is_trained_is_not_judged(tmp_path: Path):
+    (tmp_path / "data").mkdir()
+    written(tmp_path / "data", [annotation(1)]).rename(tmp_path / "data" / "instances.json")
+    with pytest.raises(ValueError, match=r"instances\.json would be trained on and judged"):
+        catalogue.run(tiny("voc-retinanet", tmp_path / "run", data=str(tmp_path / "data"), network=()))
+
+
+def test_a_file_says_of_which_truth_its_detector_is(tmp_path: Path):
+    catalogue.run(tiny("scenes-retinanet", tmp_path, amodal=False, steps=1))
+    assert read_about(tmp_path / "last.safetensors")["amodal"] == "false"
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,16 @@ def test_a_backbone_starts_from_a_classifier(scenes: segmentation.Segmentation, 
 @pytest.mark.parametrize("name", ["scenes-semfpn", "voc-semfpn"])
 def test_rehearsal_needs_no_data(name: str):
     recipe = replace(RECIPES[name](), size=64, network=SMALL)  # pyright: ignore
-    assert "one step on noise: segmentation" in rehearse(recipe)
+    said = rehearse(recipe)
+    assert "one step on noise: segmentation" in said
+    assert said.endswith("GMAC at 64 x 64")
+
+
+def test_a_dry_run_of_the_papers_segmenter_names_its_costs(monkeypatch: pytest.MonkeyPatch):
+    recipe = segmentation.ade20k_semfpn()
+    monkeypatch.setattr(segmentation, "costs", lambda network, size: (14_400_000, 30.8e9 if size == (512, 512) else 0))
+    expected = "14.4 M parameters (paper: 15.5 M), 30.8 GMAC (paper: 35.6 G) at 512 x 512"
+    assert segmentation.cost_line(recipe, recipe.classes or 0) == expected
 
 
 @pytest.mark.parametrize(

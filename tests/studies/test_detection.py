@@ -9,15 +9,17 @@ import torch
 from PIL import Image
 
 from prism.cli import main
+from prism.data.coco import ScenePictures, decode
 from prism.data.scenes import SHAPES, render_scene
-from prism.studies.detection import costs, drawing
+from prism.studies.detection import drawing, open_for
 from prism.tasks.detection import Design, Head, build_network, describe
 from prism.training.checkpoint import export
 
 HEADS: tuple[Head, ...] = ("retinanet", "maskrcnn")
+EVAL = ("eval", "{folder}/maskrcnn.safetensors", "--data")
 
 
-def saved(folder: Path, head: Head) -> Path:
+def saved(folder: Path, head: Head, amodal: bool = True) -> Path:
     """An untrained detector that is sure of many things."""
     design = Design("prism_nano", head, width=16, anchor=16, sizes=(64,), longest=96, proposals=20)
     network = build_network(design, len(SHAPES))
@@ -25,9 +27,10 @@ def saved(folder: Path, head: Head) -> Path:
         torch.nn.init.constant_(network.detector.head.classification_head.cls_logits.bias, 0.5)  # pyright: ignore
     else:
         torch.nn.init.normal_(network.detector.get_submodule("roi_heads.box_predictor.cls_score").bias, std=3.0)
-    about = describe(network, design, SHAPES, range(1, len(SHAPES) + 1), "")
-    export(network.state_dict(), folder / f"{head}.safetensors", about)
-    return folder / f"{head}.safetensors"
+    about = describe(network, design, SHAPES, range(1, len(SHAPES) + 1), "", amodal)
+    file = folder / f"{head}{'' if amodal else '-seen'}.safetensors"
+    export(network.state_dict(), file, about)
+    return file
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -70,6 +73,53 @@ def test_eval_gives_the_twelve_numbers(tmp_path: Path):
     assert float(rows[2]["mask recall75"]) >= 0
 
 
+def test_eval_of_a_written_folder_tells_masked_from_untouched(tmp_path: Path):
+    folder = tmp_path / "M30-mean-0"
+    main(["occlusion", "--task", "detection", "--data", "scenes", "--limit", "2", "--shares", "0.3", "--write",
+          "--workers", "0", "--out", str(tmp_path)])  # fmt: skip
+    main(["eval", str(saved(tmp_path, "retinanet")), "--data", str(folder), "--workers", "0", "--out", str(tmp_path)])
+    with (tmp_path / "detection.csv").open() as file:
+        counts = {row["subset"]: int(row["instances"]) for row in csv.DictReader(file)}
+    assert counts["masked"] == 4
+    assert counts["untouched"] == counts["all"] - 4
+
+
+def test_broken_annotations_are_named_where_they_are_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = tmp_path / "M30-mean-0"
+    write = ["occlusion", "--task", "detection", "--limit", "2", "--shares", "0.3", "--write", "--workers", "0"]
+    main([*write, "--data", "scenes", "--out", str(tmp_path)])
+    truth = json.loads((folder / "instances.json").read_text())
+    truth["annotations"][0]["bbox"] = [500, 500, 3, 3]
+    (folder / "instances.json").write_text(json.dumps(truth))
+    capsys.readouterr()
+    for command in (write, ["eval", str(saved(tmp_path, "retinanet")), "--workers", "0"]):
+        main([*command, "--data", str(folder), "--out", str(tmp_path / "again")])
+        assert capsys.readouterr().err.count("instances.json: 1 broken entry is skipped: annotation 1: its box") == 1
+
+
+def test_scenes_are_judged_by_the_truth_that_was_trained_or_asked_for(tmp_path: Path):
+    whole, seen = saved(tmp_path, "retinanet"), saved(tmp_path, "retinanet", amodal=False)
+    opened = [open_for([whole], "scenes", "val"), open_for([seen], "scenes", "val"), open_for([], "scenes", "val", 1)]
+    opened.append(open_for([whole, seen], "scenes", "val", visible=True))
+    assert [pictures.amodal for pictures in opened if isinstance(pictures, ScenePictures)] == [True, False, True, False]
+    with pytest.raises(ValueError, match="judge them apart"):
+        open_for([whole, seen], "scenes", "val")
+
+
+def test_the_visible_truth_is_hidden_by_nothing(tmp_path: Path):
+    main(["occlusion", "--task", "detection", "--data", "scenes", "--limit", "3", "--shares", "0.3", "--write",
+          "--visible", "--fills", "black", "--workers", "0", "--out", str(tmp_path)])  # fmt: skip
+    truth = json.loads((tmp_path / "M30-black-0" / "instances.json").read_text())
+    scenes = ScenePictures("val", 3).scenes
+    for image in truth["images"]:
+        own = [a for a in truth["annotations"] if a["image_id"] == image["id"]]
+        masks = decode([a["segmentation"] for a in own], (96, 96)).bool()
+        assert (masks.sum(0) <= 1).all(), "no pixel shows two objects"
+        objects = scenes.scene(image["id"]).objects
+        for annotation, mask in zip(own, masks, strict=True):
+            assert not (mask.numpy() & ~objects[annotation["id"] % 100 - 1].visible).any()
+
+
 def test_occlusion_measures_and_writes_folders(tmp_path: Path):
     file, out = saved(tmp_path, "maskrcnn"), tmp_path / "out"
     options = ["--data", "scenes", "--limit", "2", "--workers", "0", "--shares", "0.3", "--out", str(out), "--write"]
@@ -91,7 +141,12 @@ def test_occlusion_measures_and_writes_folders(tmp_path: Path):
         (("occlusion", "--task", "detection", "--data", "scenes"), "name at least one model, or --write the pictures"),
         (("occlusion", "{folder}/maskrcnn.safetensors", "--data", "scenes", "--full"), "--full does not apply to"),
         (("occlusion", "{folder}/maskrcnn.safetensors", "--data", "scenes", "--scales", "1,2"), "--scales does not"),
-        (("eval", "{folder}/maskrcnn.safetensors", "--data", "{folder}/none"), "there is no folder"),
+        ((*EVAL, "{folder}/none"), "there is no folder"),
+        ((*EVAL, "scenes", "--fixed-steps", "2"), "--fixed-steps does not apply to detection: it is of classification"),
+        ((*EVAL, "scenes", "--memory", "off"), "--memory does not apply to detection"),
+        ((*EVAL, "scenes", "--size", "64"), "--size does not apply to detection"),
+        ((*EVAL, "scenes", "--pretrained"), "--pretrained does not apply to detection"),
+        ((*EVAL, "scenes", "--device", "abacus"), "the device 'abacus' cannot be used"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, tmp_path: Path):
@@ -102,10 +157,3 @@ def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, tm
     assert isinstance(stopped.value.code, str)
     assert sentence in stopped.value.code
     assert "\n" not in stopped.value.code
-
-
-def test_costs_grow_with_the_picture():
-    design = Design("prism_nano", "maskrcnn", width=16, sizes=(64,), longest=96, proposals=20)
-    small, large = (costs(design, 3, size) for size in ((64, 64), (64, 96)))
-    assert small["M parameters"] == large["M parameters"]
-    assert 0 < small["GMAC at 64 x 64"] < large["GMAC at 64 x 96"]

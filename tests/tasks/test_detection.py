@@ -14,6 +14,7 @@ from prism.tasks.detection import (
     Detector,
     Head,
     build_network,
+    costs,
     describe,
     detect,
     load_detector,
@@ -62,6 +63,13 @@ def test_parameters_beside_the_papers(model: str, head: Head, ours: float, paper
     network = build_network(Design(model, head), 80)
     assert parameters(network) / 1e6 == pytest.approx(ours, abs=0.01)
     assert ours == pytest.approx(papers, rel=0.002 if model == "pvt_v2_b1" else 0.04)
+
+
+def test_costs_grow_with_the_picture():
+    one, other = (costs(small("maskrcnn"), 3, size) for size in ((SIDE, 64), (SIDE, 96)))
+    assert one.parameters == other.parameters == parameters(build_network(small("maskrcnn"), 3))
+    assert 0 < one.macs < other.macs
+    assert costs(small("maskrcnn"), 3, (SIDE, 64)) == one, "other weights find no less"
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -168,15 +168,17 @@ def test_bad_networks_are_named():
         SemanticFPN("prism_nano", CLASSES, 12)
     with pytest.raises(ValueError, match="no model is called 'prism_huge'"):
         SemanticFPN("prism_huge", CLASSES)
-    with pytest.raises(ValueError, match="xcit_nano_12_p16_224 cannot recompute"):
-        small("xcit_nano_12_p16_224").set_grad_checkpointing()
 
 
-def test_slots_are_not_decayed_and_memory_can_be_saved():
+def test_slots_are_not_decayed():
     network = small()
-    names = dict(network.named_parameters())
-    assert network.no_weight_decay() <= names.keys()
+    assert network.no_weight_decay() <= dict(network.named_parameters()).keys()
     assert len(network.no_weight_decay()) == 4
+
+
+@pytest.mark.parametrize("model", ["prism_nano", "xcit_nano_12_p16_224"])
+def test_memory_can_be_saved(model: str):
+    network = small(model)
     images, labels = pictures(1), torch.zeros(1, 64, 64).long()
     gradients = []
     for save in (False, True):
@@ -185,6 +187,13 @@ def test_slots_are_not_decayed_and_memory_can_be_saved():
         Segmenter(network, weights=None)(images, labels).losses["segmentation"].backward()
         gradients.append(network.classifier[1].weight.grad.clone())  # pyright: ignore
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("model", ["prism_nano", "resnet10t"])
+def test_how_a_network_is_used_does_not_change_its_cost(model: str):
+    network = small(model)
+    used = Inference(network, fit=(256, 256), window=32, flip=True, scales=(0.5, 1.0))
+    assert costs(used, (64, 64)) == costs(network, (64, 64))
 
 
 def test_size_and_cost_beside_the_papers():
