@@ -128,7 +128,7 @@ def voc_maskrcnn() -> Detection:
     """Mask R-CNN on PASCAL VOC at a long side of 256, for two cores.
 
     `prism train voc-maskrcnn --data voc2012-seg256 --weights prism/weights/prism_nano.safetensors`, the weights of
-    Imagenette that the package carries: 2,200 steps of 1.5 s on one core of an EPYC.
+    Imagenette that the package carries: 2,200 steps of 1.5 s on one core of an EPYC. Not yet trained to its end.
     """
     return Detection(out=Path("runs/voc-maskrcnn"), head="maskrcnn", proposals=200, regions=64, **_voc())
 

@@ -110,7 +110,7 @@ def voc_semfpn() -> Segmentation:
     """VOC 2012 at long side 256 for two cores.
 
     `prism train voc-semfpn --data voc2012-seg256 --weights prism/weights/prism_nano.safetensors`, the weights of
-    Imagenette that the package carries: half an hour on one core (results/voc-segmentation).
+    Imagenette that the package carries. Not yet trained to its end.
     """
     return Segmentation(
         out=Path("runs/voc-semfpn"),
