@@ -26,6 +26,7 @@ from prism.occlusion.masks import block_mask, mask_generator, only_one_mask, ori
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 Found = TypeVar("Found")
+Rows = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # of scores; and of what else a benchmark tells
 
 
 class Pictures(Protocol):
@@ -242,29 +243,38 @@ def of_all(found: Found, processes: PartialState | None = None) -> list[Found]:
     return gather_object([found]) if processes else [found]
 
 
-def kept_rows(
-    path: Path | None, about: dict[str, Any], measure: Callable[[], Found], processes: PartialState | None = None
-) -> Found:
-    """What `measure` finds, which JSON must be able to hold; what `path` keeps of the same models and pictures instead.
+def collected(
+    measures: Mapping[tuple[str, Fill, int], Callable[[], Rows]],
+    folder: Path | None,
+    about: dict[str, Any],
+    processes: PartialState | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Rows:
+    """What all `measures` find, by setting, fill and mask seed; JSON must be able to hold it.
 
-    Of several processes the first alone reads and writes, and decides for all.
+    `folder` keeps what each found: a second call for the same models and pictures, as `about` tells them, reads it
+    instead. Of several processes the first alone reads and writes, and decides for all.
     """
-    path = path if processes is None or processes.is_main_process else None
-    found = [_read_rows(path, about) if path else None]
-    if processes:
-        broadcast_object_list(found)
-    if found[0] is not None:
-        return found[0]
-    rows = measure()
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".partial")
-        unfinished.write_text(json.dumps({"about": about, "rows": rows}))
-        unfinished.replace(path)
-    return rows
+    rows, besides = [], []
+    for (setting, filling, seed), measure in measures.items():
+        progress(f"{setting}, {filling} fill, mask seed {seed}")
+        is_first = processes is None or processes.is_main_process
+        path = folder / f"{setting}-{filling}-{seed}.json" if folder and is_first else None
+        kept = [_read_rows(path, about) if path else None]
+        if processes:
+            broadcast_object_list(kept)
+        found = kept[0] or measure()
+        if path and not kept[0]:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_suffix(".partial")
+            unfinished.write_text(json.dumps({"about": about, "rows": found}))
+            unfinished.replace(path)
+        rows += found[0]
+        besides += found[1]
+    return rows, besides
 
 
-def _read_rows(path: Path, about: dict[str, Any]) -> Any:
+def _read_rows(path: Path, about: dict[str, Any]) -> Rows | None:
     """Kept rows, unless they are of other models or pictures, or were cut short."""
     try:
         kept = json.loads(path.read_text())

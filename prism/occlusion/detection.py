@@ -10,6 +10,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ from prism.evaluation.detection import (
     instances,
 )
 from prism.evaluation.statistics import with_deviation
-from prism.occlusion.benchmark import IMAGENET_MEAN, digest, fingerprint, kept_rows, of_all, own_batches, spread
+from prism.occlusion.benchmark import IMAGENET_MEAN, Rows, collected, digest, fingerprint, of_all, own_batches, spread
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import instance_mask, mask_generator
 from prism.occlusion.report import COLOURS, page
@@ -211,27 +212,18 @@ class DetectionBenchmark:
         """Whether this process writes what was found."""
         return self.processes is None or self.processes.is_main_process
 
-    def run(
-        self, subjects: Sequence[DetectorSubject], progress: Callable[[str], None] = lambda _: None
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def run(self, subjects: Sequence[DetectorSubject], progress: Callable[[str], None] = lambda _: None) -> Rows:
         """Rows of scores, and rows of what was hidden."""
         if not len(self.pictures):
             raise ValueError("the data set is empty")
-        rows, blocks = [], []
         about = self._about(subjects) if self.folder else {}
-        for share, filling, seed in self.jobs():
-            progress(f"{setting_name(share)}, {filling} fill, mask seed {seed}")
-            path = self.folder / f"{setting_name(share)}-{filling}-{seed}.json" if self.folder else None
-            scores, hidden = kept_rows(
-                path, about, lambda job=(share, filling, seed): self._measured(subjects, *job), self.processes
-            )
-            rows += scores
-            blocks.append(hidden)
-        return rows, blocks
+        measures = {
+            (setting_name(share), filling, seed): partial(self._measured, subjects, share, filling, seed)
+            for share, filling, seed in self.jobs()
+        }
+        return collected(measures, self.folder, about, self.processes, progress)
 
-    def _measured(
-        self, subjects: Sequence[DetectorSubject], share: float, filling: Fill, seed: int
-    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def _measured(self, subjects: Sequence[DetectorSubject], share: float, filling: Fill, seed: int) -> Rows:
         """Of one setting: rows of scores, and what was hidden."""
         view = CoveredPictures(self.pictures, share, filling, seed, self.visible)
         found = look(subjects, view, self.batch, self.workers, self.device, self.processes)
@@ -244,7 +236,7 @@ class DetectionBenchmark:
             for subject, results in zip(subjects, found.results, strict=True)
             for row in by_subset(found.truth, results, subsets, subject.finds_masks)
         ]
-        return rows, which | found.blocks
+        return rows, [which | found.blocks]
 
     def _about(self, subjects: Sequence[DetectorSubject]) -> dict[str, Any]:
         """What kept rows must be of."""

@@ -8,7 +8,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -29,12 +29,13 @@ from prism.model.backbone import Prism
 from prism.occlusion.benchmark import (
     CLEAN,
     IMAGENET_MEAN,
+    Rows,
     Setting,
     Subject,
+    collected,
     digest,
     fingerprint,
     jobs,
-    kept_rows,
     of_all,
     own_batches,
     spread,
@@ -175,30 +176,21 @@ class SegmentationBenchmark:
         """Whether this process writes what was found."""
         return self.processes is None or self.processes.is_main_process
 
-    def run(
-        self, subjects: Sequence[Subject], progress: Callable[[str], None] = lambda _: None
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def run(self, subjects: Sequence[Subject], progress: Callable[[str], None] = lambda _: None) -> Rows:
         """Rows of scores, and rows of each class's IoU."""
         if not len(self.pictures):
             raise ValueError("the data set is empty")
         labels = {(subject.name, subject.run) for subject in subjects}
         if len(labels) < len(subjects):
             raise ValueError(f"two subjects share a name and a run: {sorted(labels)}")
-        rows, of_classes = [], []
         about = self._about(subjects) if self.folder else {}
-        for setting, filling, seed in jobs(self.settings, self.fills, self.seeds):
-            progress(f"{setting.name}, {filling} fill, mask seed {seed}")
-            path = self.folder / f"{setting.name}-{filling}-{seed}.json" if self.folder else None
-            scored, classed = kept_rows(
-                path, about, lambda job=(setting, filling, seed): self._measured(subjects, *job), self.processes
-            )
-            rows += scored
-            of_classes += classed
-        return rows, of_classes
+        measures = {
+            (setting.name, filling, seed): partial(self._measured, subjects, setting, filling, seed)
+            for setting, filling, seed in jobs(self.settings, self.fills, self.seeds)
+        }
+        return collected(measures, self.folder, about, self.processes, progress)
 
-    def _measured(
-        self, subjects: Sequence[Subject], setting: Setting, filling: Fill, seed: int
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def _measured(self, subjects: Sequence[Subject], setting: Setting, filling: Fill, seed: int) -> Rows:
         """Of one setting: rows of scores, and of each class's IoU."""
         view = OccludedImages(self.pictures, setting, filling, seed)
         found = measure(subjects, view, len(self.classes), self.batch, self.workers, self.device, self.processes)
