@@ -244,7 +244,7 @@ def of_all(found: Found, processes: PartialState | None = None) -> list[Found]:
 
 
 def collected(
-    measures: Mapping[tuple[str, Fill, int], Callable[[], Rows]],
+    measures: Mapping[tuple[str, str, int], Callable[[], Rows]],
     folder: Path | None,
     about: dict[str, Any],
     processes: PartialState | None = None,
