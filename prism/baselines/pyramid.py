@@ -86,6 +86,9 @@ class PyramidBackbone(nn.Module):
         if not hasattr(body, "set_grad_checkpointing"):
             raise ValueError(f"{self.name} cannot recompute its activations: train without --save-memory")
         body.set_grad_checkpointing(enable)
+        for module in self.body.modules():  # what is computed twice must not overwrite what it is computed from
+            if enable and getattr(module, "inplace", False):
+                module.inplace = False
 
 
 def _names_within(key: str) -> tuple[str, ...]:

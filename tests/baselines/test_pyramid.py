@@ -88,7 +88,7 @@ def test_prism_leaves_a_trace_in_training():
     assert len(trace.stages) == len(STRIDES)
 
 
-@pytest.mark.parametrize("name", ["prism_nano", "vit_tiny_patch16_224"])
+@pytest.mark.parametrize("name", ["prism_nano", "vit_tiny_patch16_224", "resnet18"])
 def test_activations_recomputed_give_the_same_gradients(name: str):
     torch.manual_seed(0)
     backbone = PyramidBackbone(name).train()
