@@ -7,7 +7,7 @@ an interrupted run goes on where it stopped. Processes of a launcher share the b
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -133,27 +133,67 @@ class Predictions(NamedTuple):
     label: np.ndarray  # (n,), the right class
 
 
-@dataclass(frozen=True)
-class OcclusionBenchmark:
-    """`run` measures the subjects; its rows are one for each model, run, setting, fill and mask seed.
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """What any benchmark of occlusion is told.
 
-    `folder` keeps the predictions of every setting that is done; a second call with the same subjects and pictures
-    reads them instead of measuring again.
-
-    With `processes`, each of them calls `run`, measures its part of the batches, and is given all rows; only the first
-    one reads and writes the folder.
+    `folder` keeps what was found in every setting that is done; a second call with the same subjects and pictures reads
+    it instead of measuring again. With `processes`, each of them calls `run`, measures its part of the batches, and is
+    given all rows; only the first one reads and writes the folder, and decides for all.
     """
 
-    pictures: Pictures
-    settings: Sequence[Setting] = PAPER_SETTINGS
     fills: Sequence[Fill] = ("mean",)
     seeds: Sequence[int] = (0,)
-    mean: Sequence[float] = IMAGENET_MEAN
-    batch: int = 64
+    batch: int = 8
     workers: int = 0
     device: str = "cpu"
     folder: Path | None = None
     processes: PartialState | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes what was found."""
+        return self.processes is None or self.processes.is_main_process
+
+    def kept(self, name: str, read: Callable[[Path], Found | None]) -> tuple[Path | None, Found | None]:
+        """Where this process is to keep what it finds, if it is; and what `read` makes of what is kept there."""
+        path = self.folder / name if self.folder and self.is_first else None
+        found = [read(path) if path else None]
+        if self.processes:
+            broadcast_object_list(found)
+        return path, found[0]
+
+    def collected(
+        self,
+        measures: Mapping[tuple[str, str, int], Callable[[], Rows]],
+        about: dict[str, Any],
+        progress: Callable[[str], None],
+    ) -> Rows:
+        """What all `measures` find, by setting, fill and mask seed, or found before; JSON must be able to hold it."""
+        rows, besides = [], []
+        for (setting, filling, seed), measure in measures.items():
+            progress(f"{setting}, {filling} fill, mask seed {seed}")
+            path, found = self.kept(f"{setting}-{filling}-{seed}.json", lambda path: _read_rows(path, about))
+            if found is None:
+                found = measure()
+                if path:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    unfinished = path.with_suffix(".partial")
+                    unfinished.write_text(json.dumps({"about": about, "rows": found}))
+                    unfinished.replace(path)
+            rows += found[0]
+            besides += found[1]
+        return rows, besides
+
+
+@dataclass(frozen=True)
+class OcclusionBenchmark(Benchmark):
+    """`run` measures the subjects; its rows are one for each model, run, setting, fill and mask seed."""
+
+    pictures: Pictures
+    settings: Sequence[Setting] = PAPER_SETTINGS
+    mean: Sequence[float] = IMAGENET_MEAN
+    batch: int = field(default=64, kw_only=True)
 
     def run(
         self, subjects: Sequence[Subject], progress: Callable[[str], None] = lambda _: None
@@ -183,22 +223,14 @@ class OcclusionBenchmark:
     def _predictions(
         self, subjects: Sequence[Subject], setting: Setting, filling: Fill, seed: int, about: dict[str, Any]
     ) -> Mapping[tuple[str, str], Predictions]:
-        path = self.folder / f"{setting.name}-{filling}-{seed}.npz" if self.folder and self.is_first else None
-        kept = [_read(path, about) if path else None]
-        if self.processes:  # the first decides for all: the others may have no such folder
-            broadcast_object_list(kept)
-        if kept[0]:
-            return kept[0]
+        path, kept = self.kept(f"{setting.name}-{filling}-{seed}.npz", lambda path: _read(path, about))
+        if kept:
+            return kept
         view = Occluded(self.pictures, setting, filling, seed, self.mean)
         found = predict(subjects, view, self.batch, self.workers, self.device, self.processes)
         if path:
             _write(path, about, found)
         return found
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this process writes what was found."""
-        return self.processes is None or self.processes.is_main_process
 
 
 def predict(
@@ -241,37 +273,6 @@ def own_batches(length: int, batch: int, processes: PartialState | None = None) 
 def of_all(found: Found, processes: PartialState | None = None) -> list[Found]:
     """What each process found, in the order of the pictures."""
     return gather_object([found]) if processes else [found]
-
-
-def collected(
-    measures: Mapping[tuple[str, str, int], Callable[[], Rows]],
-    folder: Path | None,
-    about: dict[str, Any],
-    processes: PartialState | None = None,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Rows:
-    """What all `measures` find, by setting, fill and mask seed; JSON must be able to hold it.
-
-    `folder` keeps what each found: a second call for the same models and pictures, as `about` tells them, reads it
-    instead. Of several processes the first alone reads and writes, and decides for all.
-    """
-    rows, besides = [], []
-    for (setting, filling, seed), measure in measures.items():
-        progress(f"{setting}, {filling} fill, mask seed {seed}")
-        is_first = processes is None or processes.is_main_process
-        path = folder / f"{setting}-{filling}-{seed}.json" if folder and is_first else None
-        kept = [_read_rows(path, about) if path else None]
-        if processes:
-            broadcast_object_list(kept)
-        found = kept[0] or measure()
-        if path and not kept[0]:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_suffix(".partial")
-            unfinished.write_text(json.dumps({"about": about, "rows": found}))
-            unfinished.replace(path)
-        rows += found[0]
-        besides += found[1]
-    return rows, besides
 
 
 def _read_rows(path: Path, about: dict[str, Any]) -> Rows | None:

@@ -38,7 +38,7 @@ from prism.evaluation.detection import (
     instances,
 )
 from prism.evaluation.statistics import with_deviation
-from prism.occlusion.benchmark import IMAGENET_MEAN, Rows, collected, digest, fingerprint, of_all, own_batches, spread
+from prism.occlusion.benchmark import IMAGENET_MEAN, Benchmark, Rows, digest, fingerprint, of_all, own_batches, spread
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import instance_mask, mask_generator
 from prism.occlusion.report import COLOURS, page
@@ -188,29 +188,12 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DetectionBenchmark:
-    """`run` measures the subjects: a row for each of them, setting, fill, mask seed and subset of the objects.
-
-    `folder` keeps the rows of every setting that is done; a second call with the same subjects and pictures reads them
-    instead of measuring again. With `processes`, each of them calls `run`, looks at its part of the batches, and is
-    given all rows.
-    """
+class DetectionBenchmark(Benchmark):
+    """`run` measures the subjects: a row for each of them, setting, fill, mask seed and subset of the objects."""
 
     pictures: Annotated
     shares: Sequence[float] = SHARES
-    fills: Sequence[Fill] = ("mean",)
-    seeds: Sequence[int] = (0,)
     visible: bool = False
-    batch: int = 8
-    workers: int = 0
-    device: str = "cpu"
-    folder: Path | None = None
-    processes: PartialState | None = None
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this process writes what was found."""
-        return self.processes is None or self.processes.is_main_process
 
     def run(self, subjects: Sequence[DetectorSubject], progress: Callable[[str], None] = lambda _: None) -> Rows:
         """Rows of scores, and rows of what was hidden."""
@@ -221,7 +204,7 @@ class DetectionBenchmark:
             (setting_name(share), filling, seed): partial(self._measured, subjects, share, filling, seed)
             for share, filling, seed in self.jobs()
         }
-        return collected(measures, self.folder, about, self.processes, progress)
+        return self.collected(measures, about, progress)
 
     def _measured(self, subjects: Sequence[DetectorSubject], share: float, filling: Fill, seed: int) -> Rows:
         """Of one setting: rows of scores, and what was hidden."""

@@ -29,10 +29,10 @@ from prism.model.backbone import Prism
 from prism.occlusion.benchmark import (
     CLEAN,
     IMAGENET_MEAN,
+    Benchmark,
     Rows,
     Setting,
     Subject,
-    collected,
     digest,
     fingerprint,
     jobs,
@@ -152,29 +152,12 @@ def predict(subject: Subject, images: Tensor, classes: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SegmentationBenchmark:
-    """Rows are one for each model, run, setting, fill and mask seed.
-
-    `folder` keeps the rows of every setting that is done; a second call with the same subjects and pictures reads them
-    instead of measuring again. With `processes`, each of them calls `run`, measures its part of the batches, and is
-    given all rows.
-    """
+class SegmentationBenchmark(Benchmark):
+    """Rows are one for each model, run, setting, fill and mask seed."""
 
     pictures: LabelledPictures
     classes: Sequence[str]
     settings: Sequence[Setting] = PAPER_SETTINGS
-    fills: Sequence[Fill] = ("mean",)
-    seeds: Sequence[int] = (0,)
-    batch: int = 8
-    workers: int = 0
-    device: str = "cpu"
-    folder: Path | None = None
-    processes: PartialState | None = None
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this process writes what was found."""
-        return self.processes is None or self.processes.is_main_process
 
     def run(self, subjects: Sequence[Subject], progress: Callable[[str], None] = lambda _: None) -> Rows:
         """Rows of scores, and rows of each class's IoU."""
@@ -188,7 +171,7 @@ class SegmentationBenchmark:
             (setting.name, filling, seed): partial(self._measured, subjects, setting, filling, seed)
             for setting, filling, seed in jobs(self.settings, self.fills, self.seeds)
         }
-        return collected(measures, self.folder, about, self.processes, progress)
+        return self.collected(measures, about, progress)
 
     def _measured(self, subjects: Sequence[Subject], setting: Setting, filling: Fill, seed: int) -> Rows:
         """Of one setting: rows of scores, and of each class's IoU."""

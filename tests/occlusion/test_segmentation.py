@@ -126,7 +126,7 @@ def test_scores_are_split_into_what_was_seen_and_what_was_not():
 
 
 def test_rows_and_their_fall():
-    benchmark = SegmentationBenchmark(Stripes(), NAMES, CURVE, ("black", "grey"), (0, 1))
+    benchmark = SegmentationBenchmark(Stripes(), NAMES, CURVE, fills=("black", "grey"), seeds=(0, 1))
     rows, of_classes = benchmark.run([plain("colour", Colour())])
     assert len(rows) == 1 + 7 * 2 * 2
     assert len(of_classes) == 3 * len(rows)
