@@ -17,7 +17,9 @@ def write(settings: Settings) -> None:
     """curves.png, epochs.csv, epochs.md and report.html in the run's folder."""
     out = settings.out
     rows = read_log(out / "log.jsonl")
-    epochs = [{k: v for k, v in row.items() if k != "kind"} for row in rows if row["kind"] == "epoch"]
+    ended = [row for row in rows if row["kind"] == "epoch"]
+    names = dict.fromkeys(name for row in ended for name in row if name != "kind")  # not every epoch is judged
+    epochs = [{name: row.get(name) for name in names} for row in ended]
     fields = [{"setting": name, "value": json.dumps(value)} for name, value in what_counts(settings).items()]
     table.write(epochs, out / "epochs", "One row an epoch.")
     curves(rows).savefig(out / "curves.png", dpi=120)

@@ -1,5 +1,6 @@
 """The loop: what it learns, keeps, logs, and refuses."""
 
+import csv
 import json
 import math
 import resource
@@ -51,6 +52,14 @@ def test_a_run_leaves_logs_weights_and_a_report(tmp_path: Path):
     assert (about["model"], about["size"], about["hidden in training"]) == ("prism_nano", "32", "nothing")
     again = run(small_recipe(tmp_path))  # nothing is left to do
     assert again == rows
+
+
+def test_epochs_that_are_not_judged_leave_a_gap_in_the_table(tmp_path: Path):
+    run(small_recipe(tmp_path, epochs=3, eval_every=2))
+    with (tmp_path / "epochs.csv").open() as file:
+        judged = [bool(row["val top-1"]) for row in csv.DictReader(file)]
+    assert judged == [False, True, True]  # the last one always is
+    assert (tmp_path / "report.html").exists()
 
 
 def test_best_is_the_epoch_with_the_highest_figure(tmp_path: Path):
