@@ -113,7 +113,7 @@ class _Run:
             network.to(accelerator.device)
             self.average = AveragedModel(network, multi_avg_fn=average_of, use_buffers=False)
         optimiser = create_optimizer_v2(
-            network, "adamw", lr=settings.lr, weight_decay=settings.weight_decay, betas=settings.betas
+            network, "adamw", lr=settings.lr, weight_decay=settings.weight_decay, betas=settings.betas, fused=True
         )
         self.learner, self.prepared = accelerator.prepare(job.learner, optimiser)
         self.optimiser: Optimizer = self.prepared.optimizer
