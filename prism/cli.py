@@ -236,7 +236,7 @@ def occlusion(
     out = out or Path("runs/occlusion" if chosen == "classification" else f"runs/occlusion-{chosen}")
     how: dict[str, Any] = dict(
         fills=_fills(fills),
-        seeds=[int(n) for n in _numbers(seeds)],
+        seeds=_whole(seeds, least=0),
         batch=(64 if chosen == "classification" else 8) if batch is None else batch,
         workers=workers,
         device=device,
@@ -301,7 +301,7 @@ def eval_(
     """Accuracy on whole pictures, one row a split; of PRISM also its steps and what they cost.
 
     Of detectors, COCO's twelve numbers for boxes and masks: of all objects and of those flagged as occluded; and of
-    the masked and the untouched in a folder of `prism occlusion --write`.
+    the masked, the brushed and the untouched in a folder of `prism occlusion --write`.
 
     Args:
         models: NAME=FILE,... with weights of training runs, FILE.safetensors, or NAME of a PRISM variant or timm model
@@ -318,6 +318,8 @@ def eval_(
         out: folder for accuracy.csv and accuracy.md
     """
     checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec, pretrained)]
+    if not checkpoints:
+        raise ValueError("name at least one model")
     task = _task(checkpoints)
     if task == "segmentation":
         raise ValueError("eval judges classifiers and detectors; a segmenter's mIoU, clean too, is in prism occlusion")
@@ -399,7 +401,8 @@ def segment(
 def detect(
     images: Positional[list[Path]],
     checkpoint: Path,
-    occlude: float | None = None,
+    occlude: bool = False,
+    share: float = 0.3,
     threshold: float = 0.5,
     seed: int = 0,
     out: Path = Path("runs/detect"),
@@ -409,16 +412,17 @@ def detect(
     Args:
         images: pictures of any size
         checkpoint: weights of a detector (safetensors)
-        occlude: look again with this share hidden of two of the objects that were found
+        occlude: look again with a part hidden of two of the objects that were found
+        share: of each of these objects that is hidden
         threshold: lowest score of an object that is drawn
         seed: of what is hidden
-        out: folder for NAME.png and NAME.json, and NAME-occluded.png and .json
+        out: folder for NAME-detected.png and .json, and NAME-detected-occluded.png and .json
     """
     detector = load_detector(checkpoint)
-    occlusion = detection_study.Occlusion(occlude, seed) if occlude is not None else None
+    occlusion = detection_study.Occlusion(share, seed) if occlude else None
     rows = detection_study.draw(detector, images, out, threshold, occlusion)
     table.show(rows, f"{TITLES[detector.design.head]} on {detector.design.model}, {checkpoint}")
-    print(f"wrote {len(rows)} pictures and as many JSON files into {out}")
+    print(f"wrote pictures and JSON files into {out}")
 
 
 @app.command
@@ -525,7 +529,7 @@ def study(
     if limit is not None:
         plan = replace(plan, pictures=limit, annotated_pictures=limit)
     _, place = _place(device)
-    numbers = tuple(int(n) for n in _numbers(seeds))
+    numbers = tuple(_whole(seeds, least=0))
     folder = (out or Path("runs/study")) / "runs" / (f"{recipe}-quick" if quick else recipe)
     project = results.Project(recipe, folder, plan, data, annotated, numbers, split, batch, workers, device)
     if chosen is None:
@@ -666,10 +670,10 @@ def _numbers(text: str) -> list[float]:
         raise ValueError(f"expected numbers separated by commas, got {text!r}") from None
 
 
-def _whole(text: str) -> list[int]:
+def _whole(text: str, least: int = 1) -> list[int]:
     numbers = _numbers(text)
-    if any(n != int(n) or n < 1 for n in numbers):
-        raise ValueError(f"expected whole numbers of at least 1, got {text!r}")
+    if not all(n.is_integer() and n >= least for n in numbers):
+        raise ValueError(f"expected whole numbers of at least {least}, got {text!r}")
     return [int(n) for n in numbers]
 
 

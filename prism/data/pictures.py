@@ -1,6 +1,8 @@
 """Pictures from files, whatever their kind, as RGB; and the view of them that a model is judged by."""
 
 import struct
+from collections import Counter
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -22,6 +24,20 @@ def read_picture(path: str | Path) -> Image.Image:
         return _opened(path, str(path))
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no picture {path}") from None
+
+
+def check_pictures(paths: Sequence[Path]) -> None:
+    """Stop before the first is looked at if there is none, two share a name, or one cannot be read.
+
+    They are read again when it is their turn: together they might not fit into memory.
+    """
+    if not paths:
+        raise ValueError("name at least one picture")
+    twice = [name for name, times in Counter(path.stem for path in paths).items() if times > 1]
+    if twice:
+        raise ValueError(f"two pictures are called {twice[0]}: what is written of them would have one name")
+    for path in paths:
+        read_picture(path)
 
 
 def decode_picture(data: bytes, name: str) -> Image.Image:

@@ -270,6 +270,17 @@ def own_batches(length: int, batch: int, processes: PartialState | None = None) 
     return batches[len(batches) * rank // world : len(batches) * (rank + 1) // world]
 
 
+def refuse_mixtures(subjects: Sequence[tuple[str, str, nn.Module]]) -> None:
+    """Subjects (name, run, network) of one name are averaged as its runs: none may come twice or be of another size."""
+    sizes: dict[str, int] = {}
+    for place, (name, run, network) in enumerate(subjects):
+        if (name, run) in [(other, theirs) for other, theirs, _ in subjects[:place]]:
+            raise ValueError(f"{run} is named twice")
+        size = sum(parameter.numel() for parameter in network.parameters())
+        if sizes.setdefault(name, size) != size:
+            raise ValueError(f"{run} is another network than the other runs of {name}, by its size: judge it apart")
+
+
 def of_all(found: Found, processes: PartialState | None = None) -> list[Found]:
     """What each process found, in the order of the pictures."""
     return gather_object([found]) if processes else [found]

@@ -38,7 +38,17 @@ from prism.evaluation.detection import (
     instances,
 )
 from prism.evaluation.statistics import with_deviation
-from prism.occlusion.benchmark import IMAGENET_MEAN, Benchmark, Rows, digest, fingerprint, of_all, own_batches, spread
+from prism.occlusion.benchmark import (
+    IMAGENET_MEAN,
+    Benchmark,
+    Rows,
+    digest,
+    fingerprint,
+    of_all,
+    own_batches,
+    refuse_mixtures,
+    spread,
+)
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import instance_mask, mask_generator
 from prism.occlusion.report import COLOURS, page
@@ -73,6 +83,7 @@ class Cover(NamedTuple):
     chosen: list[int]  # the objects, at most two
     own: list[int]  # pixels of each that its own block hides
     besides: list[int]  # further pixels of each that the other block hides
+    lost: list[int]  # pixels of every object, chosen or not, that any block hides
 
 
 def cover(masks: Tensor, eligible: Tensor, share: float, generator: torch.Generator) -> Cover:
@@ -90,8 +101,8 @@ def cover(masks: Tensor, eligible: Tensor, share: float, generator: torch.Genera
     for block in blocks:
         hidden |= block
     own = [int((masks[place] & block).sum()) for place, block in zip(chosen, blocks, strict=True)]
-    whole = [int((masks[place] & hidden).sum()) for place in chosen]
-    return Cover(hidden, chosen, own, [both - alone for both, alone in zip(whole, own, strict=True)])
+    lost = [int((mask & hidden).sum()) for mask in masks]
+    return Cover(hidden, chosen, own, [lost[place] - alone for place, alone in zip(chosen, own, strict=True)], lost)
 
 
 class Covered(NamedTuple):
@@ -102,6 +113,7 @@ class Covered(NamedTuple):
     annotations: list[dict[str, Any]]  # what is asked for
     masked: list[int]  # ids of the annotations that blocks lie over
     areas: list[int]  # pixels of each of these before
+    brushed: dict[int, int]  # of the other annotations that a block hides a part of: pixels hidden
     cover: Cover
 
 
@@ -138,9 +150,11 @@ class CoveredPictures(Dataset[Covered]):
         pixels = self._filled(index, pil_to_tensor(picture) / 255, found.hidden, generator)
         masked = [annotations[place]["id"] for place in found.chosen]
         areas = [int(masks[place].sum()) for place in found.chosen]
+        pairs = zip(annotations, found.lost, strict=True)
+        brushed = {a["id"]: lost for a, lost in pairs if lost and a["id"] not in masked}
         if self.visible:
             annotations = list(_left(annotations, masks & ~found.hidden))
-        return Covered(pixels, image, annotations, masked, areas, found)
+        return Covered(pixels, image, annotations, masked, areas, brushed, found)
 
     def _filled(self, index: int, pixels: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
         if not self.share:
@@ -176,6 +190,7 @@ class Pass(NamedTuple):
 
     truth: Truth
     masked: set[int]
+    brushed: set[int]
     results: list[list[Result]]  # of each subject
     blocks: dict[str, Any]  # what was hidden, as a row
 
@@ -199,6 +214,7 @@ class DetectionBenchmark(Benchmark):
         """Rows of scores, and rows of what was hidden."""
         if not len(self.pictures):
             raise ValueError("the data set is empty")
+        refuse_mixtures([(f"{s.head} on {s.backbone}", s.run, s.network) for s in subjects])
         about = self._about(subjects) if self.folder else {}
         measures = {
             (setting_name(share), filling, seed): partial(self._measured, subjects, share, filling, seed)
@@ -212,8 +228,9 @@ class DetectionBenchmark(Benchmark):
         found = look(subjects, view, self.batch, self.workers, self.device, self.processes)
         which = {"setting": setting_name(share), "fill": filling if share else "", "mask seed": seed}
         every = instances(found.truth)
-        masked = found.masked & every
-        subsets = {"all": every, "masked": masked, "untouched": every - masked, "occluded": flagged(found.truth)}
+        masked, brushed = found.masked & every, found.brushed & every
+        subsets = {"all": every, "masked": masked, "brushed": brushed, "untouched": every - masked - brushed}
+        subsets |= {"occluded": flagged(found.truth)}
         rows = [
             subject.key | which | row
             for subject, results in zip(subjects, found.results, strict=True)
@@ -238,7 +255,6 @@ class DetectionBenchmark(Benchmark):
                     yield share, filling, seed
 
 
-@torch.inference_mode()
 def look(
     subjects: Sequence[DetectorSubject],
     view: CoveredPictures,
@@ -249,15 +265,16 @@ def look(
 ) -> Pass:
     """Show all pictures to all subjects; processes share the batches."""
     for subject in subjects:
-        subject.network.eval().to(device)
+        subject.network.eval().to(device)  # not in inference mode: weights moved there could never be trained again
     own = Look([], [[] for _ in subjects])
     batches = own_batches(len(view), batch, processes)
-    for shown in DataLoader(view, batch_sampler=batches, num_workers=workers, collate_fn=list):
-        pictures = [one.picture.to(device) for one in shown]
-        for subject, kept in zip(subjects, own.results, strict=True):
-            for one, found in zip(shown, subject.network(pictures), strict=True):
-                kept += as_results(found, one.image["id"], subject.categories)
-        own.covered.extend(_without_pixels(one) for one in shown)
+    with torch.inference_mode():
+        for shown in DataLoader(view, batch_sampler=batches, num_workers=workers, collate_fn=list):
+            pictures = [one.picture.to(device) for one in shown]
+            for subject, kept in zip(subjects, own.results, strict=True):
+                for one, found in zip(shown, subject.network(pictures), strict=True):
+                    kept += as_results(found, one.image["id"], subject.categories)
+            own.covered.extend(_without_pixels(one) for one in shown)
     everyones = of_all(own, processes)
     covered = [one for theirs in everyones for one in theirs.covered]
     truth: Truth = {
@@ -266,16 +283,18 @@ def look(
         "categories": categories_of(view.pictures),
     }
     masked = {id for one in covered for id in one.masked}
+    brushed = {id for one in covered for id in one.brushed}
     results = [
         [result for part in parts for result in part] for parts in zip(*(t.results for t in everyones), strict=True)
     ]
-    return Pass(truth, masked, results, _summary(covered))
+    return Pass(truth, masked, brushed, results, _summary(covered))
 
 
 def write_occluded(view: CoveredPictures, out: Path) -> dict[str, Any]:
     """The covered pictures as a COCO folder for other frameworks: images/*.png and instances.json; what was hidden.
 
-    A masked annotation has `masked` 1, the pixels that its block hides and those that the other block does besides.
+    A masked annotation has `masked` 1. Every one has the pixels of it that its own block hides, and those that a block
+    laid over another object does besides.
     """
     (out / "images").mkdir(parents=True, exist_ok=True)
     truth: Truth = {
@@ -295,7 +314,7 @@ def write_occluded(view: CoveredPictures, out: Path) -> dict[str, Any]:
         truth["images"].append({**one.image, "file_name": name})
         hidden = dict(zip(one.masked, zip(one.cover.own, one.cover.besides, strict=True), strict=True))
         for annotation in one.annotations:
-            own, besides = hidden.get(annotation["id"], (0, 0))
+            own, besides = hidden.get(annotation["id"], (0, one.brushed.get(annotation["id"], 0)))
             flags = {"masked": int(annotation["id"] in hidden), "hidden": own, "hidden_besides": besides}
             truth["annotations"].append(annotation | flags)
         covers.append(_without_pixels(one))
@@ -349,8 +368,9 @@ def write(
         ("Curves", "Against the share hidden; bands are deviations over runs and mask seeds.", out / "curves.png"),
         (
             "Which objects",
-            "AP in per cent of all objects, of the masked ones (clean: the same ones, before), of the untouched, and "
-            "of those flagged as occluded in the data; and the share of each found with mask IoU 0.75.",
+            "AP in per cent of all objects, of the masked ones (clean: those that the first mask seed is about to "
+            "hide), of those brushed by a block over another one, of the untouched, and of those flagged as occluded "
+            "in the data; and the share of each found with mask IoU 0.75.",
             parts,
         ),
         ("What the detectors saw", "Pictures of the data in every setting.", out / "examples.png"),

@@ -38,6 +38,7 @@ from prism.occlusion.benchmark import (
     jobs,
     of_all,
     own_batches,
+    refuse_mixtures,
     spread,
 )
 from prism.occlusion.fills import Fill, fill
@@ -109,7 +110,6 @@ class OccludedImages(Dataset[Shown]):
         return Shown(fill(image, hidden, self.filling, self.mean, other, generator), labels, hidden)
 
 
-@torch.inference_mode()
 def measure(
     subjects: Sequence[Subject],
     view: OccludedImages | Subset[Shown],
@@ -126,14 +126,15 @@ def measure(
     nothing = Counts(torch.zeros(2, classes, classes, dtype=torch.long), torch.zeros(2, classes, dtype=torch.long))
     found = {(subject.name, subject.run): nothing for subject in subjects}
     for subject in subjects:
-        subject.model.eval().to(device)
+        subject.model.eval().to(device)  # not in inference mode: weights moved there could never be trained again
     own = own_batches(len(view), batch, processes)
-    for shown in DataLoader(view, batch_sampler=own, num_workers=workers, collate_fn=_by_size):
-        for images, labels, hidden in shown:
-            for subject in subjects:
-                prediction = predict(subject, images.to(device), classes).cpu()
-                counts = count(labels, prediction, classes, hidden)
-                found[subject.name, subject.run] = added(found[subject.name, subject.run], counts)
+    with torch.inference_mode():
+        for shown in DataLoader(view, batch_sampler=own, num_workers=workers, collate_fn=_by_size):
+            for images, labels, hidden in shown:
+                for subject in subjects:
+                    prediction = predict(subject, images.to(device), classes).cpu()
+                    counts = count(labels, prediction, classes, hidden)
+                    found[subject.name, subject.run] = added(found[subject.name, subject.run], counts)
     everyones = of_all(found, processes)
     return {key: reduce(added, (theirs[key] for theirs in everyones)) for key in found}
 
@@ -163,9 +164,7 @@ class SegmentationBenchmark(Benchmark):
         """Rows of scores, and rows of each class's IoU."""
         if not len(self.pictures):
             raise ValueError("the data set is empty")
-        labels = {(subject.name, subject.run) for subject in subjects}
-        if len(labels) < len(subjects):
-            raise ValueError(f"two subjects share a name and a run: {sorted(labels)}")
+        refuse_mixtures([(subject.name, subject.run, subject.model) for subject in subjects])
         about = self._about(subjects) if self.folder else {}
         measures = {
             (setting.name, filling, seed): partial(self._measured, subjects, setting, filling, seed)
@@ -322,6 +321,8 @@ def examples(benchmark: SegmentationBenchmark, subjects: Sequence[Subject]) -> F
     axes = figure.subplots(len(shown) * len(settings), len(titles), squeeze=False)
     lines = ((index, setting) for index in shown for setting in settings)
     named: set[int] = set()
+    for subject in subjects:  # of a run whose rows were all kept, no model has moved yet
+        subject.model.eval().to(benchmark.device)
     for line, (index, setting) in zip(axes, lines, strict=True):
         image, labels, _ = OccludedImages(benchmark.pictures, setting, benchmark.fills[0], benchmark.seeds[0])[index]
         with torch.inference_mode():

@@ -1,10 +1,10 @@
 """What is in a picture, and where? Boxes, masks and labels drawn on photographs; COCO's numbers of a data set."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import torch
 from accelerate import Accelerator
@@ -13,7 +13,7 @@ from torch import Tensor
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
 from prism.data.coco import CocoPictures, ScenePictures, open_annotated
-from prism.data.pictures import read_picture, unit_pixels
+from prism.data.pictures import check_pictures, read_picture, unit_pixels
 from prism.evaluation.detection import Annotated, as_results, by_subset, flagged, ground_truth, instances
 from prism.model.weights import read_about
 from prism.occlusion.benchmark import IMAGENET_MEAN
@@ -39,25 +39,27 @@ class Occlusion(NamedTuple):
 def draw(
     detector: Loaded, images: Sequence[Path], out: Path, threshold: float = 0.5, occlusion: Occlusion | None = None
 ) -> list[dict[str, Any]]:
-    """Write NAME.png and NAME.json of every image into `out`; return rows of what was found.
+    """Write NAME-detected.png and .json of every image into `out`; return rows of what was found.
 
-    With an occlusion also NAME-occluded.png and .json: of the picture in which two of the objects found are hidden.
+    With an occlusion also NAME-detected-occluded.png and .json: of the picture in which two of the objects found are
+    hidden, if any was found.
     """
-    if not 0 <= threshold <= 1:
-        raise ValueError(f"threshold must lie between 0 and 1, got {threshold}")
-    twice = [name for name, times in Counter(path.stem for path in images).items() if times > 1]
-    if twice:
-        raise ValueError(f"two pictures are called {twice[0]}: their drawings would have one name")
-    pictures = [unit_pixels(read_picture(path)) for path in images]  # all first: a bad one stops early
+    for name, number in (("threshold", threshold), ("share", occlusion.share if occlusion else 0)):
+        if not 0 <= number <= 1:
+            raise ValueError(f"{name} must lie between 0 and 1, got {number}")
+    check_pictures(images)
     out.mkdir(parents=True, exist_ok=True)
     rows = []
-    for number, (path, picture) in enumerate(zip(images, pictures, strict=True)):
+    for path in images:
+        picture, stem = unit_pixels(read_picture(path)), out / f"{path.stem}-detected"
         found = _confident(detector.network([picture])[0], threshold)
-        rows.append(_write(detector, picture, found, out / path.stem, str(path)))
-        if occlusion:
-            hidden = _hidden(found, picture, occlusion, number)
+        rows.append(_write(detector, picture, found, stem, str(path)))
+        if occlusion and len(found["labels"]):
+            hidden = _hidden(found, picture, occlusion)
             again = _confident(detector.network([hidden])[0], threshold)
-            rows.append(_write(detector, hidden, again, out / f"{path.stem}-occluded", f"{path}, occluded"))
+            rows.append(_write(detector, hidden, again, out / f"{stem.name}-occluded", f"{path}, occluded"))
+        elif occlusion:
+            rows.append({"image": f"{path}, occluded", "objects": 0, "found": "nothing was found that could be hidden"})
     return rows
 
 
@@ -80,14 +82,16 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Rows of COCO's twelve numbers for each detector: of all objects, and of those flagged as occluded.
 
-    Of pictures that `prism occlusion --write` made, also of the masked objects and of the untouched.
+    Of pictures that `prism occlusion --write` made, also of the masked objects, of those that a block over another one
+    brushes, and of the untouched.
     """
     truth = ground_truth(pictures)
     every = instances(truth)
     subsets = {"all": every, "occluded": flagged(truth)}
     if any("masked" in annotation for annotation in truth["annotations"]):
         masked = flagged(truth, "masked")
-        subsets |= {"masked": masked, "untouched": every - masked}
+        brushed = {a["id"] for a in truth["annotations"] if a.get("hidden_besides")} & every - masked
+        subsets |= {"masked": masked, "brushed": brushed, "untouched": every - masked - brushed}
     rows = []
     for subject in subjects_of(files, pictures):
         network: Any = subject.network.to(accelerator.device)
@@ -138,10 +142,10 @@ def _confident(found: dict[str, Tensor], threshold: float) -> dict[str, Tensor]:
     return {name: values[kept].cpu() for name, values in found.items()}
 
 
-def _hidden(found: Mapping[str, Tensor], picture: Tensor, occlusion: Occlusion, number: int) -> Tensor:
+def _hidden(found: Mapping[str, Tensor], picture: Tensor, occlusion: Occlusion) -> Tensor:
     """The picture with a block over each of two objects that were found; without masks, of their boxes."""
     masks = found["masks"][:, 0] if "masks" in found else _filled_boxes(found["boxes"], picture)
-    generator = mask_generator(number, occlusion.seed)
+    generator = mask_generator(crc32(picture.numpy().tobytes()), occlusion.seed)  # alike beside any other pictures
     every = torch.ones(len(masks), dtype=torch.bool)
     blocks = cover(masks, every, occlusion.share, generator).hidden
     return fill(picture, blocks, "mean", torch.tensor(IMAGENET_MEAN), picture, generator)

@@ -1,6 +1,5 @@
 """What is where in a picture? The class of every pixel, laid over the picture beside a legend, and as an index mask."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from prism.data.pictures import read_picture
+from prism.data.pictures import check_pictures, read_picture
 from prism.model.creation import find_checkpoint
 from prism.occlusion.benchmark import Subject
 from prism.occlusion.segmentation import class_colours, predict
@@ -43,22 +42,17 @@ def subjects_of(files: Sequence[Path], classes: Sequence[str], **how: Any) -> li
 @torch.inference_mode()
 def segment(subject: Subject, classes: Sequence[str], images: Sequence[Path], out: Path) -> list[dict[str, Any]]:
     """Write NAME-overlay.png and NAME-mask.png of every image into `out`; return rows of what was found."""
-    if not images:
-        raise ValueError("name at least one picture")
-    twice = [name for name, times in Counter(path.stem for path in images).items() if times > 1]
-    if twice:
-        raise ValueError(f"two pictures are called {twice[0]}: their masks would have one name")
-    pictures = [read_picture(path) for path in images]  # all before the first is judged: a bad one stops early
+    check_pictures(images)
     out.mkdir(parents=True, exist_ok=True)
     rows = []
-    for path, picture in zip(images, pictures, strict=True):
-        pixels = np.array(picture)
+    for path in images:
+        pixels = np.array(read_picture(path))
         image = torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255
         labels = predict(subject, image, len(classes))[0].numpy().astype(np.uint8)
         index_mask(labels, len(classes)).save(out / f"{path.stem}-mask.png")
         overlay(pixels, labels, classes).savefig(out / f"{path.stem}-overlay.png", dpi=DPI)
         rows.append(
-            {"image": str(path), "size": f"{picture.width} x {picture.height}", "found": _found(labels, classes)}
+            {"image": str(path), "size": f"{pixels.shape[1]} x {pixels.shape[0]}", "found": _found(labels, classes)}
         )
     return rows
 

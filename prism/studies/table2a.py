@@ -43,7 +43,7 @@ def measure(material: Material, out: Path, progress: Progress) -> Tables:
     sizes = {(s.backbone, s.head): parameters(s.network) for s in subjects}
     return {
         "table2a": [{**row, "parameters": sizes[row["backbone"], row["head"]]} for row in rows],
-        "blocks": blocks,
+        "blocks": [{**row, "left out": len(getattr(pictures, "broken", ()))} for row in blocks],
     }
 
 
@@ -92,7 +92,13 @@ def published(model: str, head: str, number: str) -> dict[str, float]:
 
 
 def _words(rows: Rows, tables: Tables) -> str:
-    said = [f"On {tables['blocks'][0]['pictures']} pictures, two objects of each lose a part."]
+    hidden = tables["blocks"][0]
+    said = [
+        f"Of {hidden['pictures']} pictures, {hidden['two objects']} have two objects or more that can lose a part, "
+        f"{hidden['one object']} have one and {hidden['no object']} none."
+    ]
+    if hidden["left out"]:
+        said.append(f"{hidden['left out']} broken annotations were left out.")
     found = means([row for row in rows if row["subset"] == "all"], ["backbone", "head", "setting"], "box AP")
     hardest, kept = max(column(rows, "setting"), key=share_of), {}
     for backbone, head in dict.fromkeys((row["backbone"], row["head"]) for row in rows):

@@ -105,7 +105,8 @@ class DetectionNetwork(nn.Module):
         found: list[Any] = [None] * len(pictures)
         for places in _of_one_size(pictures):
             for place, result in zip(places, self.detector([pictures[p] for p in places]), strict=True):
-                found[place] = result
+                named = result["labels"] > 0  # RetinaNet has a score for class 0 too, which is none
+                found[place] = {name: values[named] for name, values in result.items()}
         return found
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
@@ -265,6 +266,12 @@ class _Judged(Dataset[tuple[Tensor, int]]):
 
 class _Transform(GeneralizedRCNNTransform):
     """torchvision's, but masks are bool and pasted one by one: a hundred on a large photograph would take gigabytes."""
+
+    def resize(self, image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
+        height, width = image.shape[-2:]
+        if min(height, width) * self.max_size < max(height, width):
+            raise ValueError(f"a picture of {width} x {height} pixels is too thin: it would shrink to nothing")
+        return super().resize(image, target)
 
     def postprocess(
         self,

@@ -181,7 +181,8 @@ def test_the_table_is_the_papers_with_its_rows_marked():
     ("subjects", "pictures", "sentence"),
     [
         ([plain("m", Colour())], Stripes(0), "empty"),
-        ([plain("m", Colour()), plain("m", Colour())], Stripes(), "share a name and a run"),
+        ([plain("m", Colour()), plain("m", Colour())], Stripes(), "is named twice"),
+        ([plain("m", Colour()), plain("m", nn.Conv2d(3, 3, 1), "b")], Stripes(), "b is another network than"),
         ([plain("two", nn.Conv2d(3, 2, 1))], Stripes(), "two knows 2 classes, the data has 3"),
         ([plain("m", nn.Sequential(Colour(), nn.Threshold(2, float("nan"))))], Stripes(), "m gave a score"),
     ],
@@ -189,6 +190,12 @@ def test_the_table_is_the_papers_with_its_rows_marked():
 def test_bad_use_is_named(subjects: list[Subject], pictures: Stripes, sentence: str):
     with pytest.raises(ValueError, match=sentence):
         SegmentationBenchmark(pictures, NAMES).run(subjects)
+
+
+def test_models_can_be_trained_after_they_were_judged():
+    model = nn.Conv2d(3, 3, 1)
+    SegmentationBenchmark(Stripes(3), NAMES, device="cpu:0").run([plain("m", model)])
+    model(torch.rand(2, 3, 8, 8)).sum().backward()
 
 
 def test_colours_of_neighbouring_classes_differ():

@@ -16,6 +16,7 @@ from prism.tasks.detection import Design, Head, build_network, describe
 from prism.training.checkpoint import export
 
 HEADS: tuple[Head, ...] = ("retinanet", "maskrcnn")
+DETECT = ("detect", "--checkpoint", "{folder}/maskrcnn.safetensors")
 EVAL = ("eval", "{folder}/maskrcnn.safetensors", "--data")
 
 
@@ -37,9 +38,9 @@ def saved(folder: Path, head: Head, amodal: bool = True) -> Path:
 def test_detect_draws_and_says_what_it_found(head: Head, tmp_path: Path):
     Image.fromarray(render_scene(80, 3)).save(tmp_path / "photo.png")
     file, out = saved(tmp_path, head), tmp_path / "out"
-    arguments = ["--checkpoint", str(file), "--threshold", "0.2", "--occlude", "0.5", "--out", str(out)]
+    arguments = ["--checkpoint", str(file), "--threshold", "0.2", "--occlude", "--share", "0.5", "--out", str(out)]
     main(["detect", str(tmp_path / "photo.png"), *arguments])
-    for name in ("photo", "photo-occluded"):
+    for name in ("photo-detected", "photo-detected-occluded"):
         with Image.open(out / f"{name}.png") as drawn:
             assert drawn.size == (80, 80)
         said = json.loads((out / f"{name}.json").read_text())
@@ -48,6 +49,28 @@ def test_detect_draws_and_says_what_it_found(head: Head, tmp_path: Path):
             assert item["class"] == SHAPES[item["category_id"] - 1]
             assert item["score"] >= 0.2
             assert ("segmentation" in item) == (head == "maskrcnn")
+
+
+def test_a_photograph_is_never_overwritten_and_hidden_alike_beside_others(tmp_path: Path):
+    file = saved(tmp_path, "maskrcnn")
+    photos = [tmp_path / f"{name}.png" for name in ("a", "b")]
+    for number, photo in enumerate(photos):
+        Image.fromarray(render_scene(64, number)).save(photo)
+    before = [photo.read_bytes() for photo in photos]
+    arguments = ["--checkpoint", str(file), "--threshold", "0.2", "--occlude"]
+    main(["detect", *map(str, photos), *arguments, "--out", str(tmp_path)])
+    assert [photo.read_bytes() for photo in photos] == before
+    main(["detect", str(photos[1]), *arguments, "--out", str(tmp_path / "alone")])
+    beside, alone = (folder / "b-detected-occluded.png" for folder in (tmp_path, tmp_path / "alone"))
+    assert beside.read_bytes() == alone.read_bytes()
+
+
+def test_where_nothing_is_found_nothing_is_hidden(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    Image.fromarray(render_scene(64, 1)).save(tmp_path / "photo.png")
+    arguments = ["--checkpoint", str(saved(tmp_path, "retinanet")), "--threshold", "1", "--occlude"]
+    main(["detect", str(tmp_path / "photo.png"), *arguments, "--out", str(tmp_path / "out")])
+    assert "nothing was found that could be hidden" in " ".join(capsys.readouterr().out.split())
+    assert [path.name for path in (tmp_path / "out").glob("*.png")] == ["photo-detected.png"]
 
 
 def test_nothing_found_is_drawn_as_the_picture():
@@ -81,7 +104,7 @@ def test_eval_of_a_written_folder_tells_masked_from_untouched(tmp_path: Path):
     with (tmp_path / "detection.csv").open() as file:
         counts = {row["subset"]: int(row["instances"]) for row in csv.DictReader(file)}
     assert counts["masked"] == 4
-    assert counts["untouched"] == counts["all"] - 4
+    assert counts["brushed"] + counts["untouched"] == counts["all"] - 4
 
 
 def test_broken_annotations_are_named_where_they_are_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -138,6 +161,14 @@ def test_occlusion_measures_and_writes_folders(tmp_path: Path):
             ("detect", "{folder}/a.png", "{folder}/b/a.png", "--checkpoint", "{folder}/maskrcnn.safetensors"),
             "two pictures are called a",
         ),
+        ((*DETECT, "{folder}/a.png", "--occlude", "--share", "5"), "share must lie between 0 and 1, got 5"),
+        ((*DETECT, "{folder}/a.png", "--threshold", "-1"), "threshold must lie between 0 and 1, got -1"),
+        ((*DETECT, "{folder}/thin.png", "--out", "{folder}"), "a picture of 3000 x 1 pixels is too thin"),
+        (DETECT, "name at least one picture"),
+        (("eval", "--data", "scenes"), "name at least one model"),
+        (("occlusion", *2 * ("{folder}/maskrcnn.safetensors",), "--data", "scenes", "--limit", "2"), "is named twice"),
+        (("occlusion", "{folder}/maskrcnn.safetensors", "--data", "scenes", "--seeds", "0.5"), "whole numbers of at"),
+        (("occlusion", "{folder}/maskrcnn.safetensors", "--data", "scenes", "--seeds", "inf"), "whole numbers of at"),
         (("occlusion", "--task", "detection", "--data", "scenes"), "name at least one model, or --write the pictures"),
         (("occlusion", "{folder}/maskrcnn.safetensors", "--data", "scenes", "--full"), "--full does not apply to"),
         (("occlusion", "{folder}/maskrcnn.safetensors", "--data", "scenes", "--scales", "1,2"), "--scales does not"),
@@ -152,6 +183,7 @@ def test_occlusion_measures_and_writes_folders(tmp_path: Path):
 def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, tmp_path: Path):
     saved(tmp_path, "maskrcnn")
     Image.new("RGB", (40, 40)).save(tmp_path / "a.png")
+    Image.new("RGB", (3000, 1)).save(tmp_path / "thin.png")
     with pytest.raises(SystemExit) as stopped:
         main([argument.format(folder=tmp_path) for argument in arguments])
     assert isinstance(stopped.value.code, str)
