@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+import matplotlib
 import torch
 from accelerate import Accelerator
 from PIL import Image
@@ -25,6 +26,7 @@ from prism.tasks.detection import TITLES, Loaded, detect, load_detector
 
 OPACITY = 0.5
 SIDE = 96  # of scenes, where no detector says it
+FONT = Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"  # torchvision brings none that can be scaled
 NAMED = 3  # objects that a row of the table has room for
 
 
@@ -72,8 +74,19 @@ def drawing(picture: Tensor, found: Mapping[str, Tensor], classes: Sequence[str]
             canvas = draw_segmentation_masks(canvas, found["masks"][:, 0], OPACITY, colours)
         pairs = zip(found["labels"].tolist(), found["scores"].tolist(), strict=True)
         names = [f"{classes[label - 1]} {score:.2f}" for label, score in pairs]
-        width = max(1, round(min(canvas.shape[1:]) / 200))
-        canvas = draw_bounding_boxes(canvas, found["boxes"], names, colours, width=width)
+        side = min(canvas.shape[1:])
+        canvas = draw_bounding_boxes(
+            canvas,
+            found["boxes"],
+            names,
+            colours,
+            width=max(1, round(side / 150)),
+            font=str(FONT),
+            font_size=max(9, round(side / 26)),
+            label_colors="white",
+            label_background_colors=colours,
+            fill_labels=True,
+        )
     return Image.fromarray(canvas.permute(1, 2, 0).numpy())
 
 
