@@ -39,7 +39,8 @@ class PyramidBackbone(nn.Module):
             self.channels = [info["num_chs"] for info in self.body.feature_info]  # pyright: ignore
             return
         self.body, self.channels, own_stride = _features(name, arguments)
-        self._channels_last = self.body.output_fmt == Format.NHWC  # Swin's; sides alone would not always tell
+        # Swin's come last; sides alone would not always tell. EfficientNets and HRNets say nothing: they come first.
+        self._channels_last = getattr(self.body, "output_fmt", Format.NCHW) == Format.NHWC
         if own_stride is not None:
             self.resize = nn.ModuleList(
                 _to_stride(c, own_stride, s) for c, s in zip(self.channels, STRIDES, strict=True)
@@ -88,7 +89,7 @@ class PyramidBackbone(nn.Module):
         body.set_grad_checkpointing(enable)
         for module in self.body.modules():  # what is computed twice must not overwrite what it is computed from
             if enable and getattr(module, "inplace", False):
-                module.inplace = False
+                module.inplace = False  # pyright: ignore[reportArgumentType]
 
 
 def _names_within(key: str) -> tuple[str, ...]:
@@ -105,6 +106,8 @@ def _is_frozen(module: nn.Module) -> bool:
 def _features(name: str, arguments: dict[str, Any]) -> tuple[nn.Module, list[int], int | None]:
     """A timm network that returns four maps, their channels, and their stride if they share one."""
     whole: Any = timm.create_model(name, num_classes=0)
+    if not hasattr(whole, "feature_info"):  # CoaT, CrossViT
+        raise ValueError(f"{name} has no maps that timm can take out of it, a pyramid needs strides {STRIDES}")
     takes = inspect.signature(type(whole).__init__).parameters
     if "dynamic_img_size" in takes:  # plain ViTs
         arguments = arguments | dict(dynamic_img_size=True)

@@ -6,8 +6,10 @@ torchvision's detectors want them: boxes (n, 4) as (left, top, right, bottom), l
 
 import hashlib
 import json
+import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from math import isfinite, log2
 from pathlib import Path
 from typing import Any
@@ -36,9 +38,10 @@ FOLDERS = ("{}2017", "JPEGImages", "images", "{}")
 class CocoPictures:
     """The pictures of a folder with their objects by a COCO JSON. Category ids may have gaps; labels are 1, 2, ...
 
-    Annotations that cannot be used are skipped, and `broken` names each and says why. A picture that is missing or is
-    not of the size that the JSON says raises Unreadable: training skips it, evaluation stops. Without `masks`
-    annotations may have boxes only. `limit` takes only so many pictures, evenly spread.
+    Annotations that cannot be used are skipped, and so are pictures without a file and all their annotations; `broken`
+    names each and says why. A picture that cannot be read or is not of the size that the JSON says raises Unreadable:
+    training skips it, evaluation stops. Without `masks` annotations may have boxes only. `limit` takes only so many
+    pictures, evenly spread.
     """
 
     def __init__(self, file: Path, folder: Path, masks: bool = True, limit: int | None = None):
@@ -52,17 +55,29 @@ class CocoPictures:
         names = {entry["id"]: str(entry.get("name", entry["id"])) for entry in found["categories"]}
         self.categories = sorted(names)
         self.classes = [names[id] for id in self.categories]
-        images = self._once(found["images"], "image")
+        listed = self._once(found["images"], "image")
+        missing = _missing(folder, (image["file_name"] for image in listed))
+        self.broken += [
+            f"image {image['id']}: there is no file {image['file_name']}"
+            for image in listed
+            if image["file_name"] in missing
+        ]
+        images = [image for image in listed if image["file_name"] not in missing]
+        if not images:
+            raise ValueError(f"not one picture of {file} is in {folder}")
         kept: dict[int, list[Annotation]] = {image["id"]: [] for image in images}
-        sizes = {image["id"]: (image["height"], image["width"]) for image in images}
+        sizes = {image["id"]: (image["height"], image["width"]) for image in listed}
         for annotation in self._once(found["annotations"], "annotation"):
             try:
                 checked = _checked(annotation, sizes, names, masks)
+                if checked["image_id"] not in kept:
+                    raise _Broken(f"its image {checked['image_id']} has no file")
                 kept[checked["image_id"]].append(checked)
             except _Broken as error:
                 self.broken.append(f"annotation {annotation['id']}: {error}")
         if limit is not None:
-            images = [images[number * len(images) // limit] for number in range(min(limit, len(images)))]
+            count = min(limit, len(images))
+            images = [images[number * len(images) // count] for number in range(count)]
         self._images = images
         # A string a picture: worker processes copy every Python object that they touch, and COCO has a million.
         self._annotations = [json.dumps(sorted(kept[image["id"]], key=lambda a: a["id"])) for image in images]
@@ -183,8 +198,9 @@ def open_annotated(
 
     The folder is in COCO's layout, or it has instances_SPLIT.json or instances.json beside JPEGImages/ or images/.
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, got {limit}")
+    for name, count in (("limit", limit), ("length", length)):
+        if count is not None and count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
     if data == "scenes":
         return ScenePictures(split, limit or length or SCENES.get(split, 1), size, amodal=amodal)
     root = Path(data)
@@ -273,6 +289,30 @@ def _read(file: Path) -> dict[str, Any]:
     if twice := [id for id, times in Counter(entry["id"] for entry in found["categories"]).items() if times > 1]:
         raise ValueError(f"{file} is not a COCO JSON: two categories have the id {twice[0]}")
     return found
+
+
+def _missing(folder: Path, names: Iterable[str]) -> set[str]:
+    """The names that no file has; they may lead through further folders.
+
+    A folder is listed once, as COCO has 118,000 files in one. Only what is not listed is asked for by itself: the file
+    system may ignore case or may not let us list.
+    """
+    listed = cache(_files)
+    missing = set()
+    for name in names:
+        path = os.path.join(folder, name)  # a Path for each would take longer than all the rest
+        parent, own = os.path.split(path)
+        if own not in listed(parent) and not os.path.isfile(path):
+            missing.add(name)
+    return missing
+
+
+def _files(folder: str) -> set[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_file()}
+    except (OSError, ValueError):  # there is none, it may not be listed, or its name cannot be one
+        return set()
 
 
 def _checked(

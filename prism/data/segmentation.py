@@ -60,10 +60,10 @@ def open_segmentation(
     root = Path(data)
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {data}")
+    if (root / "SegmentationClass").is_dir():  # first: where case is ignored, VOC's Annotations/ are annotations/ too
+        return _open_voc(root, split)
     if (root / "annotations").is_dir():
         return _open_ade20k(root, ADE20K_SPLITS.get(split, split))
-    if (root / "SegmentationClass").is_dir():
-        return _open_voc(root, split)
     if (root / "masks").is_dir():
         pairs = _pairs_of_folders(root / "images", root / "masks", split)
         return SegmentedFiles(pairs, _class_names(root, classes))

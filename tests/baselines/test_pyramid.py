@@ -11,10 +11,12 @@ from tests.model.small import small_prism
 
 PYRAMIDS = ["prism_nano", "pvt_v2_b0", "resnet18"]
 SINGLE_STRIDE = ["xcit_nano_12_p16_224", "vit_tiny_patch16_224"]
+COMPARED = ["davit_tiny", "xcit_tiny_12_p16_224"]  # with PRISM, in the paper
+SILENT = ["mobilenetv3_small_050"]  # on where its channels are
 SIDES = (64, 96)
 
 
-@pytest.mark.parametrize("name", [*PYRAMIDS, *SINGLE_STRIDE])
+@pytest.mark.parametrize("name", [*PYRAMIDS, *SINGLE_STRIDE, *COMPARED, *SILENT])
 def test_maps_lie_at_the_four_strides(name: str):
     backbone = PyramidBackbone(name).eval()
     with torch.inference_mode():
@@ -38,7 +40,7 @@ def test_channels_that_come_last_are_brought_forward(name: str, sides: tuple[int
     ]
 
 
-@pytest.mark.parametrize("name", [*PYRAMIDS, *SINGLE_STRIDE])
+@pytest.mark.parametrize("name", [*PYRAMIDS, *SINGLE_STRIDE, *COMPARED, *SILENT])
 def test_a_classifier_gives_its_weights(name: str, tmp_path: Path):
     """All of them, whatever timm calls them once it has taken the maps out."""
     classifier = timm.create_model(name, num_classes=3)
@@ -100,6 +102,12 @@ def test_activations_recomputed_give_the_same_gradients(name: str):
         gradients.append([p.grad.clone() for p in backbone.parameters() if p.grad is not None])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["coat_tiny", "crossvit_tiny_240"])
+def test_a_model_without_maps_is_one_sentence(name: str):
+    with pytest.raises(ValueError, match=rf"^{name} has no maps that timm can take out of it, .*\)$"):
+        PyramidBackbone(name)
 
 
 def test_an_unknown_name_is_one_sentence():

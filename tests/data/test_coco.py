@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from pycocotools import mask as oracle
 
+from prism.data import coco
 from prism.data.coco import CocoPictures, ScenePictures, decode, open_annotated, training_view
 from prism.data.pictures import Unreadable
 from prism.data.stream import ShuffledStream, listed
@@ -146,7 +147,52 @@ def test_what_is_not_coco_is_refused_in_a_sentence(text: str, sentence: str, tmp
     assert "\n" not in str(raised.value)
 
 
-def test_a_missing_picture_is_named_and_training_takes_the_next(tmp_path: Path):
+def test_a_picture_without_a_file_is_left_out_with_its_annotations(tmp_path: Path):
+    file = written(tmp_path, [annotation(1), annotation(2, image_id=9), annotation(3)])
+    (tmp_path / "images" / "a.png").unlink()
+    pictures = CocoPictures(file, tmp_path / "images", limit=2)
+    assert pictures.broken == [
+        "image 5: there is no file a.png",
+        "annotation 1: its image 5 has no file",
+        "annotation 3: its image 5 has no file",
+    ]
+    assert pictures.summary().startswith("instances_train.json: 3 broken entries are skipped: image 5: there is no")
+    assert [target["image_id"] for _, target in pictures] == [9]
+    truth = ground_truth(pictures)
+    assert [image["id"] for image in truth["images"]] == [9]
+    assert [found["id"] for found in truth["annotations"]] == [2]
+
+
+def test_files_are_found_wherever_their_names_lead(tmp_path: Path):
+    """Into a folder, out of one, by a link; a folder, a link to nothing and what cannot be a name are no files."""
+    there = ["a.png", "./b.png", "in/c.png", "../out/d.png", str(tmp_path / "out" / "d.png"), "link.png"]
+    absent = ["z.png", "in/a.png", "no/a.png", "a.png/a.png", "in", "", "dangling.png", "\0.png", "\0/a.png"]
+    images = [dict(id=n, file_name=name, width=WIDTH, height=HEIGHT) for n, name in enumerate([*there, *absent])]
+    file = written(tmp_path, [], images=images)
+    for name in ("images/in/c.png", "out/d.png"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes((tmp_path / "images" / "a.png").read_bytes())
+    (tmp_path / "images" / "link.png").symlink_to(tmp_path / "out" / "d.png")
+    (tmp_path / "images" / "dangling.png").symlink_to(tmp_path / "nothing.png")
+    pictures = CocoPictures(file, tmp_path / "images")
+    assert [target["image_id"] for _, target in pictures] == [*range(len(there))]
+    assert len(pictures.broken) == len(absent)
+
+
+def test_a_file_that_is_not_listed_may_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As where case is ignored, or a folder may be read from but not listed."""
+    monkeypatch.setattr(coco, "_files", lambda _: set())
+    assert len(opened(tmp_path, [annotation(1)])) == 2
+
+
+def test_without_any_picture_the_file_is_refused(tmp_path: Path):
+    file = written(tmp_path, [annotation(1)])
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ValueError, match=r"^not one picture of .*instances_train\.json is in .*other$"):
+        CocoPictures(file, tmp_path / "other")
+
+
+def test_a_picture_that_goes_missing_is_named_and_training_takes_the_next(tmp_path: Path):
     pictures = opened(tmp_path, [annotation(1)])
     (tmp_path / "images" / "a.png").unlink()
     with pytest.raises(Unreadable, match=r"a\.png"):
@@ -191,7 +237,7 @@ def test_coco_and_voc_layouts_are_found(tmp_path: Path):
     assert isinstance(pictures, CocoPictures)
     assert pictures.folder.name == "images"
     (tmp_path / "coco" / "annotations").mkdir(parents=True)
-    (tmp_path / "coco" / "val2017").mkdir()
+    (tmp_path / "images").rename(tmp_path / "coco" / "val2017")
     (tmp_path / "instances_train.json").rename(tmp_path / "coco" / "annotations" / "instances_val2017.json")
     assert open_annotated(str(tmp_path / "coco"), "val").name(0).endswith("val2017/a.png")
     with pytest.raises(FileNotFoundError, match="has no split 'test'"):
@@ -232,12 +278,16 @@ def test_no_pictures_cannot_be_asked_for(tmp_path: Path):
     for data in ("scenes", str(tmp_path)):
         with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
             open_annotated(data, "train", limit=0)
+        with pytest.raises(ValueError, match="length must be at least 1, got 0"):
+            open_annotated(data, "train", length=0)
 
 
 def test_limit_is_spread_over_the_set(tmp_path: Path):
     images = [dict(id=n, file_name="a.png", width=WIDTH, height=HEIGHT) for n in range(10)]
-    pictures = CocoPictures(written(tmp_path, [], images=images), tmp_path / "images", limit=3)
-    assert [pictures.image(index)["id"] for index in range(len(pictures))] == [0, 3, 6]
+    file = written(tmp_path, [], images=images)
+    for limit, expected in ((3, [0, 3, 6]), (20, [*range(10)])):
+        pictures = CocoPictures(file, tmp_path / "images", limit=limit)
+        assert [pictures.image(index)["id"] for index in range(len(pictures))] == expected
 
 
 def test_decoding_nothing_gives_nothing():

@@ -89,6 +89,12 @@ def test_voc_reads_indices_not_colours(voc: Path):
     assert len(open_segmentation(str(voc), "val")) == 1
 
 
+def test_voc_is_not_taken_for_ade20k(voc: Path):
+    """Its own Annotations/ are annotations/ too where case is ignored."""
+    (voc / "annotations").mkdir()
+    assert open_segmentation(str(voc), "val").classes == list(VOC_CLASSES)
+
+
 def test_any_pair_of_folders(folders: Path):
     samples = open_segmentation(str(folders), "train")
     assert samples.classes == ["sky", "sea", "land"]

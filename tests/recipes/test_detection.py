@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 import timm
 import torch
+from accelerate import Accelerator
+from PIL import Image
 
 from prism.model.weights import read_about
 from prism.recipes import catalogue, detection
@@ -114,6 +116,20 @@ def test_a_folder_with_coco_json_and_a_classifier_to_start_from(tmp_path: Path):
     started = classifier.state_dict()
     for key, value in loaded.network.maps.backbone.body.named_parameters():
         torch.testing.assert_close(value, started[key], atol=1e-6, rtol=1e-4)
+
+
+def test_tall_and_wide_pictures_do_not_share_a_batch(tmp_path: Path):
+    sizes = [(20, 40), (40, 20)] * 3
+    images = [dict(id=n, file_name=f"{n}.png", width=w, height=h) for n, (w, h) in enumerate(sizes)]
+    file = written(tmp_path, [], images=images)
+    (tmp_path / "instances_val.json").write_text(file.read_text())
+    for n, size in enumerate(sizes):
+        Image.new("RGB", size).save(tmp_path / "images" / f"{n}.png")
+    recipe = tiny("voc-retinanet", tmp_path / "run", data=str(tmp_path), batch=3, network=())
+    stream = detection.build(recipe, Accelerator(cpu=True)).stream
+    for epoch in range(4):
+        shapes = [{picture.shape for picture in batch.pictures} for batch in stream.epoch(epoch)]
+        assert [len(of_one_batch) for of_one_batch in shapes] == [1, 1]
 
 
 def test_boxes_alone_train_and_judge_retinanet(tmp_path: Path):

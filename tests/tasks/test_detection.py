@@ -4,10 +4,12 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from prism.data.coco import ScenePictures, training_view
 from prism.evaluation.complexity import parameters
-from prism.evaluation.detection import ground_truth, judge
+from prism.evaluation.detection import NUMBERS, Kind, ground_truth, judge
 from prism.tasks.detection import (
     Design,
     DetectionNetwork,
@@ -21,8 +23,10 @@ from prism.tasks.detection import (
 )
 from prism.tasks.learner import find_prism
 from prism.training.checkpoint import export
+from tests.evaluation.test_detection import by_pycocotools
 
 HEADS: tuple[Head, ...] = ("retinanet", "maskrcnn")
+KINDS: tuple[Kind, ...] = ("box", "mask")
 SIDE = 64
 
 
@@ -127,6 +131,44 @@ def test_a_batch_equals_one_by_one(head: Head):
             torch.testing.assert_close(one[name].float(), other[name].float(), rtol=1e-4, atol=1e-4)
 
 
+def test_of_several_sizes_training_draws_and_judging_takes_the_last():
+    network = build_network(small("retinanet", sizes=(SIDE, 32)), 10)
+    pictures, targets = batch(1)
+    seen: dict[bool, set[int]] = {True: set(), False: set()}
+    network.maps.register_forward_pre_hook(lambda module, given: seen[module.training].add(given[0].shape[-1]))
+    with torch.no_grad():
+        for seed in range(8):
+            torch.manual_seed(seed)
+            network.train()(pictures, targets)
+            network.eval()(pictures)
+    assert seen == {True: {32, SIDE}, False: {32}}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_activations_recomputed_give_the_same_gradients(head: Head):
+    """And less is kept for them."""
+    learner = Detector(build_network(small(head), 10).train())
+    gradients, kept = [], []
+
+    def keep(value: Tensor) -> Tensor:
+        kept[-1] += value.numel()
+        return value
+
+    for recompute in (False, True):
+        learner.network.set_grad_checkpointing(recompute)  # pyright: ignore[reportCallIssue]
+        learner.zero_grad()
+        kept.append(0)
+        torch.manual_seed(0)  # Mask R-CNN draws the regions that it learns from
+        with saved_tensors_hooks(keep, lambda value: value):
+            total = torch.stack(list(learner(*batch()).losses.values())).sum()
+        total.backward()
+        gradients.append({name: p.grad for name, p in learner.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, value in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], value, rtol=1e-4, atol=1e-6)
+    assert kept[1] < 0.8 * kept[0]
+
+
 @pytest.mark.parametrize("size", [(40, 40), (2000, 3000), (33, 700)])
 def test_pictures_of_any_size(size: tuple[int, int]):
     network = build_network(small("maskrcnn"), 10).eval()
@@ -181,11 +223,19 @@ def test_another_file_is_no_detector(tmp_path: Path):
         load_detector(tmp_path / "other.safetensors")
 
 
-def test_what_it_finds_can_be_judged():
+def test_what_it_finds_is_judged_as_by_pycocotools():
+    """Against the truth, of which an untrained detector meets little, and against every third of its own answers."""
     pictures = ScenePictures("val", 3, SIDE)
     network = build_network(small("maskrcnn"), 10).eval()
     results = detect(network, pictures, Accelerator(cpu=True), batch=2, workers=0)
     assert {result["image_id"] for result in results} == {0, 1, 2}
-    figures = judge(ground_truth(pictures), results, network.finds_masks)
-    assert len(figures) == 24
-    assert 0 <= figures["mask AP"] < 0.2, "untrained"
+    truth = ground_truth(pictures)
+    own = [r | dict(id=id, iscrowd=0, area=r["bbox"][2] * r["bbox"][3]) for id, r in enumerate(results[::3], start=1)]
+    low, high = (judge(asked, results, network.finds_masks) for asked in (truth, truth | {"annotations": own}))
+    for kind in KINDS:
+        for asked, figures in ((truth, low), (truth | {"annotations": own}, high)):
+            expected = by_pycocotools(asked, results, kind)
+            assert [figures[f"{kind} {name}"] for name in NUMBERS] == pytest.approx(expected, abs=1e-6)
+        assert 0 <= low[f"{kind} AP"] < 0.2, "untrained"
+        assert 0.2 < high[f"{kind} AP"] < 1
+    assert len(low) == 24
