@@ -187,8 +187,9 @@ class SegmentationBenchmark(Benchmark):
     def _about(self, subjects: Sequence[Subject]) -> dict[str, Any]:
         """What kept rows must be of."""
         shown = [part for index in spread(self.pictures) for part in self.pictures[index]]
+        every = getattr(self.pictures, "fingerprint", None)  # files can change one by one
         return {
-            "pictures": [len(self.pictures), digest(shown), list(self.classes)],
+            "pictures": [len(self.pictures), digest(shown), every() if every else "", list(self.classes)],
             "subjects": [[s.name, s.run, fingerprint(s.model), list(s.mean), list(s.std)] for s in subjects],
         }
 

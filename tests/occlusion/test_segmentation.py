@@ -192,6 +192,24 @@ def test_bad_use_is_named(subjects: list[Subject], pictures: Stripes, sentence: 
         SegmentationBenchmark(pictures, NAMES).run(subjects)
 
 
+def test_rows_are_kept_for_one_truth_alone(tmp_path: Path):
+    """The mask of one picture among many changes, not one of those that stand for all."""
+    for kind in ("images", "masks"):
+        (tmp_path / kind / "val").mkdir(parents=True)
+    for number in range(5):
+        Image.new("RGB", (16, 16)).save(tmp_path / "images" / "val" / f"{number}.png")
+        Image.new("L", (16, 16), 0).save(tmp_path / "masks" / "val" / f"{number}.png")
+    samples = open_segmentation(str(tmp_path), "val", classes=3)
+    pictures = LabelledImages(samples)
+    benchmark = SegmentationBenchmark(pictures, NAMES, (CLEAN,), folder=tmp_path / "done")
+    found = []
+    for label in (0, 1):
+        Image.new("L", (16, 16), label).save(tmp_path / "masks" / "val" / "1.png")
+        found.append(benchmark.run([plain("colour", Colour())])[0][0]["pixel accuracy"])
+    assert found == pytest.approx([1, 0.8])
+    assert LabelledImages(limited(samples, 5)).fingerprint() == pictures.fingerprint()
+
+
 def test_models_can_be_trained_after_they_were_judged():
     model = nn.Conv2d(3, 3, 1)
     SegmentationBenchmark(Stripes(3), NAMES, device="cpu:0").run([plain("m", model)])
