@@ -7,7 +7,9 @@ further: "held-out" is every fifth picture of it, "rest" the others, so that cho
 import json
 import os
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any, Protocol
 
 from PIL import Image
@@ -80,11 +82,16 @@ def splits(data: str) -> list[str]:
 
 
 def limited(pictures: Labelled, count: int) -> Labelled:
-    """At most `count` of them, evenly spread: a quick look that still sees every class."""
+    """At most `count` of them, spread over the set: a quick look that still sees every class.
+
+    One is drawn from each stretch. At even steps all would be of one kind where kinds take turns, as in scenes.
+    """
     if count < 1:
         raise ValueError(f"limit must be at least 1, got {count}")
     count = min(count, len(pictures))
-    return _Limited(pictures, [number * len(pictures) // count for number in range(count)])
+    edges = [number * len(pictures) // count for number in range(count + 1)]
+    draw = Random(0)
+    return _Limited(pictures, [draw.randrange(first, end) for first, end in pairwise(edges)])
 
 
 def optional(module: str) -> Any:

@@ -146,8 +146,8 @@ def scenes_semfpn() -> Segmentation:
         dropout=0.0,
         size=96,
         length=12_000,
-        epochs=4,
-        batch=16,
+        epochs=9,
+        batch=8,  # after as many pictures a little further than 16
         lr=1.5e-3,
         weight_decay=0.01,
         schedule="poly",

@@ -10,6 +10,7 @@ from PIL import Image
 from prism.data.pictures import Unreadable
 from prism.data.scenes import SHAPES, Scenes
 from prism.data.sources import Labelled, limited, open_pictures, splits
+from prism.occlusion.masks import original_index
 
 
 def store(path: Path, level: int = 0) -> Path:
@@ -136,19 +137,26 @@ def test_what_cannot_be_read_is_named(divided: Path):
     assert level(train[1][0]) == 1
 
 
-def test_a_limited_view_is_spread_evenly(divided: Path):
+def test_a_limited_view_is_spread_over_the_set(divided: Path):
     for number in range(9):
         store(divided / "train" / "cat" / f"{number}.png", 100 + number)
     whole = open_pictures(str(divided), "train")  # 10, 1 and 1
     few = limited(whole, 4)
-    assert [few.name(i) for i in range(len(few))] == [whole.name(i) for i in (0, 3, 6, 9)]
-    assert seen(few) == [seen(whole)[i] for i in (0, 3, 6, 9)]
+    places = [original_index(few, i) for i in range(4)]
+    assert [place // 3 for place in places] == [0, 1, 2, 3]
+    assert [few.name(i) for i in range(4)] == [whole.name(i) for i in places]
+    assert seen(few) == [seen(whole)[i] for i in places]
     assert few.classes == whole.classes
     assert seen(limited(whole, 99)) == seen(whole)
     with pytest.raises(IndexError):
         few[4]
     with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
         limited(whole, 0)
+
+
+def test_a_limited_view_has_both_kinds_where_two_take_turns():
+    few = limited(open_pictures("scenes", "val", 32, 1000), 500)  # every other scene hides its object
+    assert 200 < sum(original_index(few, place) % 2 for place in range(500)) < 300
 
 
 def encoded(level: int) -> bytes:
