@@ -110,7 +110,8 @@ def voc_semfpn() -> Segmentation:
     """VOC 2012 at long side 256 for two cores.
 
     `prism train voc-semfpn --data voc2012-seg256 --weights prism/weights/prism_nano.safetensors`, the weights of
-    Imagenette that the package carries. Not yet trained to its end.
+    Imagenette that the package carries. Measured with seed 0, some 35 minutes of one core: mIoU 9.5, and 5.7 with 30 %
+    of patches hidden; PVTv2-B0 7.8 and 5.4 (results/voc-segmentation).
     """
     return Segmentation(
         out=Path("runs/voc-semfpn"),
@@ -135,8 +136,9 @@ def voc_semfpn() -> Segmentation:
 def scenes_semfpn() -> Segmentation:
     """Generated scenes at 96 px: minutes on two cores, no file needed.
 
-    `prism train scenes-semfpn --out runs/scenes-semfpn`; a backbone that knows the shapes already learns faster:
-    `--weights runs/scenes/best.safetensors`, from `prism train scenes`.
+    `prism train scenes-semfpn --weights runs/scenes/best.safetensors`, the weights from `prism train scenes`. Measured
+    with seed 0 in 68 minutes of one core beside another training: mIoU 78.0 on clean scenes and 73.4 on val
+    (results/scenes).
     """
     return Segmentation(
         out=Path("runs/scenes-semfpn"),
