@@ -70,7 +70,7 @@ def test_training_lowers_the_loss(tmp_path: Path):
     rows = catalogue.run(tiny("scenes-retinanet", tmp_path, length=50, batch=2, lr=3e-3))
     steps = [row for row in read_log(tmp_path / "log.jsonl") if row["kind"] == "train"]
     losses = [row["classification"] + row["bbox_regression"] for row in steps]
-    assert sum(losses[-4:]) < 0.75 * sum(losses[:4])
+    assert sum(losses[-4:]) < 0.85 * sum(losses[:4])
     assert 0 <= rows[-1]["val box AP"] <= 1
     assert {f"val box {name}" for name in ("AP", "AP50", "ARl")} <= {*rows[-1]}
     for name in ("best.safetensors", "report.html", "curves.png"):
