@@ -8,7 +8,19 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("model", "evaluation", "occlusion", "data", "baselines", "tasks", "training", "recipes", "studies", "app")
+ROOMS = (
+    "model",
+    "reporting",
+    "metrics",
+    "occlusion",
+    "data",
+    "baselines",
+    "tasks",
+    "training",
+    "recipes",
+    "studies",
+    "app",
+)
 SHOWN = {".md", ".csv", ".png", ".json", ".svg"}
 
 

@@ -20,7 +20,7 @@ import prism
 from prism.data.coco import CocoPictures
 from prism.data.segmentation import LabelledImages, open_segmentation
 from prism.data.sources import limited
-from prism.evaluation import complexity, speed, table
+from prism.metrics import complexity, speed
 from prism.model.creation import Checkpoint, create, find_checkpoint, find_checkpoints, open_model
 from prism.model.weights import halved, read_about, read_weights, shipped
 from prism.occlusion import CURVES, FILLS, PAPER_SETTINGS, OcclusionBenchmark
@@ -28,6 +28,7 @@ from prism.occlusion import detection as detection_benchmark
 from prism.occlusion import segmentation as segmentation_benchmark
 from prism.occlusion.fills import Fill
 from prism.recipes.catalogue import RECIPES, first_line, rehearse, run
+from prism.reporting import tables
 from prism.studies import accuracy, feeding, prediction, results
 from prism.studies import detection as detection_study
 from prism.studies import occlusion as occlusion_study
@@ -94,10 +95,10 @@ def info(model: Positional[str], size: str = "224", steps: Steps = PAPER_STEPS) 
     """
     network, pixels = create(model), _size(size)
     profile = _means(steps, network) if isinstance(network, prism.Prism) else []
-    table.show(complexity.parts(network, pixels), f"{model} at {pixels[0]} x {pixels[1]}")
+    tables.show(complexity.parts(network, pixels), f"{model} at {pixels[0]} x {pixels[1]}")
     if isinstance(network, prism.Prism):
         buffers = sum(book.codes.numel() for book in network.modules() if isinstance(book, prism.Codebook))
-        table.show(complexity.by_steps(network, pixels, [profile]), "GMACs by steps in the four stages")
+        tables.show(complexity.by_steps(network, pixels, [profile]), "GMACs by steps in the four stages")
         print(f"The codebooks hold {buffers:,} further numbers, moved by averages and not by the optimiser.")
 
 
@@ -143,14 +144,14 @@ def speed_(
         rows = speed.measure(
             networks, forced, _whole(size), _whole(batch), getattr(torch, dtype), compile, repeats, status.update
         )
-    table.show(rows, f"{torch.get_num_threads()} threads, {repeats} repeats, torch {torch.__version__}")
+    tables.show(rows, f"{torch.get_num_threads()} threads, {repeats} repeats, torch {torch.__version__}")
     if out:
         note = (
             f"`{_command()}`, {repeats} interleaved repeats, {torch.get_num_threads()} threads, "
             f"torch {torch.__version__}, {_processor()}. Images a second are medians; the spread is the "
             "interquartile range over the median; ratios are medians over repeats."
         )
-        table.write(rows, out / "speed", note)
+        tables.write(rows, out / "speed", note)
         print(f"wrote {out / 'speed.csv'} and {out / 'speed.md'}")
 
 
@@ -182,7 +183,7 @@ def slots(
     if not isinstance(network, prism.Prism):
         raise ValueError(f"{model} has no slots: name a PRISM variant")
     rows = slot_study.draw(network, slot_study.picture(image, size or found.size or 224, seed), out, occluded, seed)
-    table.show(rows, f"{model}{'' if checkpoint else ', untrained'}: steps and slots")
+    tables.show(rows, f"{model}{'' if checkpoint else ', untrained'}: steps and slots")
     print(f"wrote {out / 'slots.png'} and {out / 'slots.csv'}")
 
 
@@ -276,10 +277,10 @@ def occlusion(
         folders = detection.write and benchmark.is_first
         blocks = detection_benchmark.write_folders(benchmark, out, status.update) if folders else []
     if rows:
-        table.show(rows, f"{score} on {data}, per cent, {benchmark.fills[0]} fill")
+        tables.show(rows, f"{score} on {data}, per cent, {benchmark.fills[0]} fill")
         print(f"wrote {out / 'report.html'}")
     if blocks:
-        table.show(blocks, f"COCO folders in {out}, and what is hidden there")
+        tables.show(blocks, f"COCO folders in {out}, and what is hidden there")
     processes.destroy_process_group()
 
 
@@ -344,9 +345,9 @@ def eval_(
     with Console(stderr=True, quiet=not processes.is_main_process).status("") as status:
         rows = accuracy.measure(subjects, splits, batch, workers, device, processes, status.update)
     if processes.is_main_process:
-        table.show([{name: row[name] for name in accuracy.SHOWN} for row in rows], f"accuracy on {data}, per cent")
+        tables.show([{name: row[name] for name in accuracy.SHOWN} for row in rows], f"accuracy on {data}, per cent")
         if out:
-            table.write(rows, out / "accuracy", f"`{_command()}`")
+            tables.write(rows, out / "accuracy", f"`{_command()}`")
             print(f"wrote {out / 'accuracy.csv'} and {out / 'accuracy.md'}")
     processes.destroy_process_group()
 
@@ -373,7 +374,7 @@ def predict(
     found = find_checkpoint(model, checkpoint)
     names = found.titles or found.classes or []
     rows = prediction.predict(open_model(found), images, names, size or found.size or 224, out)
-    table.show(rows, f"{found.name}, {checkpoint}")
+    tables.show(rows, f"{found.name}, {checkpoint}")
     print(f"wrote {out / 'predictions.json'}")
 
 
@@ -393,7 +394,7 @@ def segment(
     """
     subject = segmentation_study.subject_of(checkpoint, **_looking(looking))
     rows = segmentation_study.segment(subject, find_checkpoint("", checkpoint).classes or [], images, out)
-    table.show(rows, f"{subject.name}, {checkpoint}")
+    tables.show(rows, f"{subject.name}, {checkpoint}")
     print(f"wrote {2 * len(rows)} pictures into {out}")
 
 
@@ -421,7 +422,7 @@ def detect(
     detector = load_detector(checkpoint)
     occlusion = detection_study.Occlusion(share, seed) if occlude else None
     rows = detection_study.draw(detector, images, out, threshold, occlusion)
-    table.show(rows, f"{TITLES[detector.design.head]} on {detector.design.model}, {checkpoint}")
+    tables.show(rows, f"{TITLES[detector.design.head]} on {detector.design.model}, {checkpoint}")
     print(f"wrote pictures and JSON files into {out}")
 
 
@@ -441,7 +442,7 @@ def feed(recipe: Recipe) -> None:
     """Does the data keep up? Training speed on real batches against that on batches held in memory."""
     with Console(stderr=True).status("") as status:
         rows = feeding.measure(recipe, steps=20, repeats=5, progress=status.update)
-    table.show(rows, f"{recipe.model}: pictures a second fed and held, and the share kept, per cent")
+    tables.show(rows, f"{recipe.model}: pictures a second fed and held, and the share kept, per cent")
 
 
 @app.command
@@ -478,7 +479,7 @@ def recipes() -> None:
         {"recipe": name, "what": first_line(name), "model": made.model, "epochs": made.epochs, "batch": made.batch}
         for name, made in ((name, make()) for name, make in RECIPES.items())
     ]
-    table.show(rows, "prism train RECIPE; prism train RECIPE --help lists what can be changed")
+    tables.show(rows, "prism train RECIPE; prism train RECIPE --help lists what can be changed")
 
 
 @app.command
@@ -518,7 +519,7 @@ def study(
         out: folder of the results, by default runs/study/NAME, of all runs/study
     """
     if name == "list":
-        table.show(overview(), "prism study NAME CHECKPOINT...; prism study all --recipe scenes")
+        tables.show(overview(), "prism study NAME CHECKPOINT...; prism study all --recipe scenes")
         return
     chosen, console = None if name == "all" else find_study(name), Console(stderr=True)
     if chosen is None and checkpoints:
@@ -539,7 +540,7 @@ def study(
     first, *_ = results.one_study(project, chosen, checkpoints, out, _command(), place, console)
     print(first.text)
     if not isinstance(first.content, Path):
-        table.show(first.content, chosen.title)
+        tables.show(first.content, chosen.title)
     print(f"wrote {out / 'report.html'}")
 
 
@@ -619,9 +620,9 @@ def _eval_detectors(
             {"detector": " ".join(str(row.pop(key)) for key in ("backbone", "head", "run", "subset"))} | row
             for row in map(dict, rows)
         ]
-        table.show(shown, f"COCO's numbers on {data} {split}, from 0 to 1")
+        tables.show(shown, f"COCO's numbers on {data} {split}, from 0 to 1")
         if out:
-            table.write(rows, out / "detection", f"COCO's numbers from 0 to 1.\n\n`{_command()}`")
+            tables.write(rows, out / "detection", f"COCO's numbers from 0 to 1.\n\n`{_command()}`")
             print(f"wrote {out / 'detection.csv'} and {out / 'detection.md'}")
     processes.destroy_process_group()
 

@@ -8,7 +8,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ORDER = [
     "model",
-    "evaluation",
+    "reporting",
+    "metrics",
     "occlusion",
     "data",
     "baselines",

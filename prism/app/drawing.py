@@ -15,7 +15,7 @@ from torch import Tensor
 from prism.app.explanation import Answer, Choice, Explanation, Recalled, StageView
 from prism.app.intake import to_picture, to_url
 from prism.app.samples import Examples
-from prism.occlusion.report import COLOURS
+from prism.reporting.figures import COLOURS
 from prism.studies.prototypes import Region
 from prism.studies.slots import PALETTE, painted
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from prism.data.pictures import Unreadable, read_picture, unit_pixels
 from prism.data.scenes import SHAPES, SceneObject, Scenes
-from prism.evaluation.detection import encode
+from prism.metrics.average_precision import encode
 
 Annotation = dict[str, Any]
 Target = dict[str, Any]

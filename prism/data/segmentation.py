@@ -23,7 +23,7 @@ from prism.data.pictures import UNREADABLE, Unreadable, read_picture
 from prism.data.scenes import SHAPES, Scenes
 from prism.data.sources import SCENES
 from prism.data.stream import Batch, Sample, View
-from prism.evaluation.segmentation import VOID
+from prism.metrics.iou import VOID
 from prism.occlusion.masks import original_index
 
 ADE20K_CLASSES = 150

@@ -18,7 +18,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from prism.evaluation.statistics import balanced_mean, bootstrap_interval, calibration_error
+from prism.metrics.significance import balanced_mean, bootstrap_interval, calibration_error
 from prism.model.backbone import Prism
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import block_mask, mask_generator, only_one_mask, original_index, patch_mask

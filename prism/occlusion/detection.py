@@ -23,9 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.v2.functional import pil_to_tensor
 
-from prism.evaluation import table
-from prism.evaluation.complexity import parameters
-from prism.evaluation.detection import (
+from prism.metrics.average_precision import (
     NUMBERS,
     Annotated,
     Result,
@@ -37,7 +35,8 @@ from prism.evaluation.detection import (
     flagged,
     instances,
 )
-from prism.evaluation.statistics import with_deviation
+from prism.metrics.complexity import parameters
+from prism.metrics.significance import with_deviation
 from prism.occlusion.benchmark import (
     IMAGENET_MEAN,
     Benchmark,
@@ -51,7 +50,9 @@ from prism.occlusion.benchmark import (
 )
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import instance_mask, mask_generator
-from prism.occlusion.report import COLOURS, page
+from prism.reporting import tables
+from prism.reporting.figures import COLOURS
+from prism.reporting.pages import page
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7)  # 0 is the clean picture
 HIDDEN = 2  # objects of a picture
@@ -352,18 +353,18 @@ def write(
         return []
     headline = benchmark.fills[0]
     truth = "the part that is left to see" if benchmark.visible else "the object as it was annotated"
-    table.write(rows, out / "detection", f"COCO's numbers from 0 to 1, by subset of objects.\n\n`{command}`")
-    table.write(blocks, out / "blocks", f"What was hidden.\n\n`{command}`")
+    tables.write(rows, out / "detection", f"COCO's numbers from 0 to 1, by subset of objects.\n\n`{command}`")
+    tables.write(blocks, out / "blocks", f"What was hidden.\n\n`{command}`")
     sizes = {(s.backbone, s.head): parameters(s.network) for s in subjects}
     main = paper_table(rows, sizes, headline)
-    table.write(main, out / "table", f"{NOTE}\n\nTruth: {truth}; fill: {headline}.\n\n`{command}`")
+    tables.write(main, out / "table", f"{NOTE}\n\nTruth: {truth}; fill: {headline}.\n\n`{command}`")
     parts = subset_table(rows, headline)
-    table.write(parts, out / "subsets", f"AP in per cent by subset of objects.\n\n`{command}`")
+    tables.write(parts, out / "subsets", f"AP in per cent by subset of objects.\n\n`{command}`")
     curves(rows, headline).savefig(out / "curves.png", dpi=130)
     examples(benchmark).savefig(out / "examples.png", dpi=110)
     heads = [(head, of_head(main, head)) for head in LETTERS if any(subject.head == head for subject in subjects)]
     note = f"{NOTE} Truth: {truth}; hidden pixels: {headline}."
-    sections: list[tuple[str, str, table.Rows | Path]] = [
+    sections: list[tuple[str, str, tables.Rows | Path]] = [
         *((head, "" if place else note, lines) for place, (head, lines) in enumerate(heads)),
         ("Curves", "Against the share hidden; bands are deviations over runs and mask seeds.", out / "curves.png"),
         (
@@ -385,7 +386,7 @@ def write(
     return main
 
 
-def paper_table(rows: table.Rows, sizes: Mapping[tuple[str, str], int], filling: str) -> list[dict[str, Any]]:
+def paper_table(rows: tables.Rows, sizes: Mapping[tuple[str, str], int], filling: str) -> list[dict[str, Any]]:
     """A row a backbone in the layout of the paper's Table 2(a), then the paper's own rows."""
     scores = _scores(rows, filling, "all")
     ours = []
@@ -410,7 +411,7 @@ def paper_table(rows: table.Rows, sizes: Mapping[tuple[str, str], int], filling:
     return [*ours, *theirs]
 
 
-def of_head(lines: table.Rows, head: str) -> list[dict[str, Any]]:
+def of_head(lines: tables.Rows, head: str) -> list[dict[str, Any]]:
     """The columns of one head, and the models that have it."""
     cut = [
         {"model": line["model"]} | {name.removeprefix(f"{head} "): cell for name, cell in line.items() if head in name}
@@ -419,7 +420,7 @@ def of_head(lines: table.Rows, head: str) -> list[dict[str, Any]]:
     return [line for line in cut if line["M"]]
 
 
-def subset_table(rows: table.Rows, filling: str) -> list[dict[str, Any]]:
+def subset_table(rows: tables.Rows, filling: str) -> list[dict[str, Any]]:
     """A row for each detector, subset of the objects and score, a column for each setting."""
     settings = list(dict.fromkeys(row["setting"] for row in rows))
     found = {subset: _scores(rows, filling, subset) for subset in dict.fromkeys(row["subset"] for row in rows)}
@@ -433,7 +434,7 @@ def subset_table(rows: table.Rows, filling: str) -> list[dict[str, Any]]:
     return lines
 
 
-def curves(rows: table.Rows, filling: str) -> Figure:
+def curves(rows: tables.Rows, filling: str) -> Figure:
     """AP against the share that is hidden: of all objects, and of the masked ones alone. Masks are dashed."""
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
@@ -517,7 +518,7 @@ def _summary(covers: Sequence[Covered]) -> dict[str, Any]:
     }
 
 
-def _scores(rows: table.Rows, filling: str, subset: str) -> dict[tuple[str, str, str, str], list[float]]:
+def _scores(rows: tables.Rows, filling: str, subset: str) -> dict[tuple[str, str, str, str], list[float]]:
     """In per cent, by backbone, head, setting and number."""
     numbers = [f"{kind} {name}" for kind in ("box", "mask") for name in NUMBERS] + ["mask recall75"]
     found: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)

@@ -1,12 +1,9 @@
 """From the benchmark's rows to what people look at: the paper's table, curves, one HTML page."""
 
-import base64
-import html
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +11,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from prism.evaluation.statistics import paired_p_value, with_deviation
-from prism.evaluation.table import Rows, markdown
+from prism.metrics.significance import paired_p_value, with_deviation
 from prism.occlusion.benchmark import CLEAN, Occluded, Pictures, Predictions, Setting
 from prism.occlusion.fills import Fill
+from prism.reporting.figures import COLOURS
+from prism.reporting.tables import Rows
 
 # Table 1 of the paper: ImageNet-1K, trained for 300 epochs.
 PUBLISHED_SETTINGS = ("clean", "PatchMask0.6", "PatchMask0.8", "BlockMask112", "OnlyOne112", "OnlyOne56")
@@ -31,7 +29,6 @@ PUBLISHED: dict[str, dict[str, float]] = {
         "PRISM": (80.3, 69.1, 44.6, 78.9, 69.2, 33.8),
     }.items()
 }
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's: safe for all eyes
 
 
 def paper_table(rows: Rows, filling: str) -> list[dict[str, Any]]:
@@ -151,26 +148,6 @@ def examples(pictures: Pictures, settings: Sequence[Setting], fills: Sequence[Fi
     return figure
 
 
-def page(title: str, sections: Iterable[tuple[str, str, Rows | Path]]) -> str:
-    """One self-contained HTML page: a heading, a sentence, and a table or a picture, for each section.
-
-    A section without a heading goes on with the one before it.
-    """
-    body = []
-    for heading, text, content in sections:
-        body.append(f"<h2>{html.escape(heading)}</h2>" if heading else "")
-        body.append(f"<p>{html.escape(text)}</p>")
-        body.append(_picture(content) if isinstance(content, Path) else _table(content))
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        "<style>body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
-        "table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.25rem .7rem;text-align:right;"
-        "border-bottom:1px solid #ddd}td{white-space:nowrap}.words{text-align:left}"
-        "img{max-width:100%}div.wide{overflow-x:auto}</style>"
-        f"<h1>{html.escape(title)}</h1>{''.join(body)}</html>"
-    )
-
-
 def _scores(rows: Rows, filling: str) -> dict[tuple[str, str], list[float]]:
     scores: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
@@ -181,26 +158,3 @@ def _scores(rows: Rows, filling: str) -> dict[tuple[str, str], list[float]]:
 
 def _pixels(image: Tensor) -> np.ndarray:
     return (image.permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()
-
-
-def _picture(path: Path) -> str:
-    data = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{html.escape(path.stem)}" src="data:image/png;base64,{data}">'
-
-
-def _table(rows: Rows) -> str:
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown(rows).splitlines()]
-    head, _, *body = lines
-    sides = [' class="words"' if all(_is_word(line[place]) for line in body) else "" for place in range(len(head))]
-    drawn = [("th", head), *(("td", line) for line in body)]
-    rest = "".join(f"<tr>{''.join(_cells(tag, line, sides))}</tr>" for tag, line in drawn)
-    return f'<div class="wide"><table>{rest}</table></div>'
-
-
-def _cells(tag: str, line: Sequence[str], sides: Sequence[str]) -> Iterator[str]:
-    for cell, side in zip(line, sides, strict=True):
-        yield f"<{tag}{side}>{html.escape(cell)}</{tag}>"
-
-
-def _is_word(cell: str) -> bool:
-    return not cell.removeprefix("-")[:1].isdigit()

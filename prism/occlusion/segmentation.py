@@ -21,10 +21,9 @@ from matplotlib.patches import Patch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from prism.evaluation import table
-from prism.evaluation.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
-from prism.evaluation.segmentation import VOID, Counts, added, class_rows, count, scores
-from prism.evaluation.statistics import with_deviation
+from prism.metrics.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
+from prism.metrics.iou import VOID, Counts, added, class_rows, count, scores
+from prism.metrics.significance import with_deviation
 from prism.model.backbone import Prism
 from prism.occlusion.benchmark import (
     CLEAN,
@@ -43,7 +42,9 @@ from prism.occlusion.benchmark import (
 )
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import mask_generator, original_index
-from prism.occlusion.report import COLOURS, page
+from prism.reporting import tables
+from prism.reporting.figures import COLOURS
+from prism.reporting.pages import page
 
 PAPER_SETTING = Setting("PatchMask", 0.3)
 PAPER_SETTINGS = (CLEAN, PAPER_SETTING)
@@ -209,13 +210,13 @@ def write(
     if not benchmark.is_first:
         return []
     headline = benchmark.fills[0]
-    table.write(rows, out / "segmentation", f"`{command}`")
-    table.write(of_classes, out / "classes", f"IoU of each class, and its share of the pixels.\n\n`{command}`")
+    tables.write(rows, out / "segmentation", f"`{command}`")
+    tables.write(of_classes, out / "classes", f"IoU of each class, and its share of the pixels.\n\n`{command}`")
     main = paper_table(rows, {s.name: costs(s.model) for s in subjects}, headline)
-    table.write(main, out / "table", f"{NOTE}\n\n`{command}`")
+    tables.write(main, out / "table", f"{NOTE}\n\n`{command}`")
     curves(rows, headline).savefig(out / "curves.png", dpi=130)
     examples(benchmark, subjects).savefig(out / "examples.png", dpi=110)
-    sections: list[tuple[str, str, table.Rows | Path]] = [
+    sections: list[tuple[str, str, tables.Rows | Path]] = [
         ("mIoU", f"{NOTE} Hidden pixels: {headline}.", main),
         ("Curves", "Against the share of cells hidden; bands are deviations over runs and seeds.", out / "curves.png"),
         ("Examples", "What models saw, what is there, and what they said.", out / "examples.png"),
@@ -226,7 +227,7 @@ def write(
     return main
 
 
-def paper_table(rows: table.Rows, cost: Mapping[str, tuple[int, float]], filling: str) -> list[dict[str, Any]]:
+def paper_table(rows: tables.Rows, cost: Mapping[str, tuple[int, float]], filling: str) -> list[dict[str, Any]]:
     """A row a model as in the paper's Table 2(b), then the paper's own."""
     found = _mious(rows, filling)
     ours = [
@@ -252,7 +253,7 @@ def paper_table(rows: table.Rows, cost: Mapping[str, tuple[int, float]], filling
     return [*ours, *theirs]
 
 
-def class_table(rows: table.Rows) -> list[dict[str, Any]]:
+def class_table(rows: tables.Rows) -> list[dict[str, Any]]:
     """A row a class, a column a model: IoU of clean pictures, mean and deviation over its runs."""
     lines: dict[str, dict[str, Any]] = {}
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -286,7 +287,7 @@ def costs(model: nn.Module, size: tuple[int, int] = COST_SIZE) -> tuple[int, flo
     return parameters(model), at_one_step + steps.macs(PAPER_STEPS) - steps.at_one_step
 
 
-def curves(rows: table.Rows, filling: str) -> Figure:
+def curves(rows: tables.Rows, filling: str) -> Figure:
     """mIoU against how much is hidden: of all pixels, and apart of visible and of hidden ones."""
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     whole, apart = figure.subplots(1, 2, sharey=True)
@@ -363,7 +364,7 @@ def _by_size(shown: Sequence[Shown]) -> list[Shown]:
     return [Shown(*(torch.stack(parts) for parts in zip(*group, strict=True))) for group in groups.values()]
 
 
-def _mious(rows: table.Rows, filling: str, score: str = "mIoU") -> dict[tuple[str, str], list[float]]:
+def _mious(rows: tables.Rows, filling: str, score: str = "mIoU") -> dict[tuple[str, str], list[float]]:
     """In per cent, by model and setting."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from prism.evaluation.complexity import parameters
+from prism.metrics.complexity import parameters
 from prism.recipes import classification, detection, segmentation
 from prism.training import loop, report
 from prism.training.settings import Settings

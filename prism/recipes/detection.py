@@ -13,7 +13,7 @@ from tyro.conf import arg
 
 from prism.data.coco import CocoPictures, open_annotated, training_view
 from prism.data.stream import Batch, Ranks, ShuffledStream, listed
-from prism.evaluation.detection import ground_truth, judge
+from prism.metrics.average_precision import ground_truth, judge
 from prism.model.weights import model_arguments
 from prism.occlusion.detection import PUBLISHED
 from prism.recipes.classification import LEAN

@@ -13,7 +13,7 @@ from tyro.conf import arg
 from prism.data.segmentation import Segmented, Sides, open_segmentation, stacked_labels, training_view
 from prism.data.sources import limited
 from prism.data.stream import Batch, Ranks, ShuffledStream
-from prism.evaluation.segmentation import VOID
+from prism.metrics.iou import VOID
 from prism.model.weights import model_arguments
 from prism.occlusion.segmentation import PUBLISHED, costs
 from prism.recipes.classification import LEAN

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from prism.evaluation.table import Rows
 from prism.model.backbone import Prism
 from prism.occlusion.benchmark import CLEAN, Setting, Subject
-from prism.occlusion.report import COLOURS
+from prism.reporting.figures import COLOURS
+from prism.reporting.tables import Rows
 from prism.studies.accuracy import add_costs
 from prism.studies.material import Inapplicable, Material
 from prism.studies.study import (

@@ -6,7 +6,7 @@ from typing import Any
 from accelerate import PartialState
 from torch import nn
 
-from prism.evaluation.complexity import macs_by_module, step_cost
+from prism.metrics.complexity import macs_by_module, step_cost
 from prism.model.backbone import Prism
 from prism.occlusion.benchmark import CLEAN, OcclusionBenchmark, Pictures, Subject, scores
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from matplotlib.figure import Figure
 
-from prism.evaluation import speed
-from prism.evaluation.table import Rows
+from prism.metrics import speed
 from prism.model.backbone import Prism
 from prism.occlusion.benchmark import CLEAN, Setting, Subject
-from prism.occlusion.report import COLOURS
+from prism.reporting.figures import COLOURS
+from prism.reporting.tables import Rows
 from prism.studies.accuracy import STEPS, add_costs
 from prism.studies.material import Inapplicable, Material
 from prism.studies.study import MARKERS, SKIPPED, Progress, Section, Study, Tables, column, means, save, shown, skipped

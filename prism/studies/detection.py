@@ -15,13 +15,13 @@ from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
 from prism.data.coco import CocoPictures, ScenePictures, open_annotated
 from prism.data.pictures import check_pictures, read_picture, unit_pixels
-from prism.evaluation.detection import Annotated, as_results, by_subset, flagged, ground_truth, instances
+from prism.metrics.average_precision import Annotated, as_results, by_subset, flagged, ground_truth, instances
 from prism.model.weights import read_about
 from prism.occlusion.benchmark import IMAGENET_MEAN
 from prism.occlusion.detection import DetectorSubject, cover
 from prism.occlusion.fills import fill
 from prism.occlusion.masks import mask_generator
-from prism.occlusion.report import COLOURS
+from prism.reporting.figures import COLOURS
 from prism.tasks.detection import TITLES, Loaded, detect, load_detector
 
 OPACITY = 0.5

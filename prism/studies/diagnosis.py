@@ -14,12 +14,12 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from prism.evaluation.table import Rows
 from prism.model.backbone import Prism
 from prism.model.refinement import RefinementStep, Watch
 from prism.model.stage import Stage
 from prism.occlusion.benchmark import CLEAN, Setting
-from prism.occlusion.report import COLOURS
+from prism.reporting.figures import COLOURS
+from prism.reporting.tables import Rows
 from prism.studies.material import Inapplicable, Material
 from prism.studies.pairs import as_seen, batches
 from prism.studies.recovery import applications

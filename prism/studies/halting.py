@@ -5,8 +5,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from prism.evaluation.table import Rows
 from prism.occlusion.benchmark import CLEAN, Setting
+from prism.reporting.tables import Rows
 from prism.studies.material import Inapplicable, Material
 from prism.studies.study import (
     MARKERS,

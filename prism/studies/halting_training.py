@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from prism.evaluation.table import Rows
+from prism.reporting.tables import Rows
 from prism.studies.material import Inapplicable, Material
 from prism.studies.study import (
     SKIPPED,

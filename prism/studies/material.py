@@ -12,7 +12,7 @@ from torch import nn
 from prism.data import sources
 from prism.data.pictures import evaluation_view, unit_pixels
 from prism.data.segmentation import LabelledImages, open_segmentation
-from prism.evaluation.detection import Annotated
+from prism.metrics.average_precision import Annotated
 from prism.model.backbone import Prism
 from prism.model.creation import Checkpoint, find_checkpoints, open_model
 from prism.model.weights import read_about

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from prism.evaluation import table
-from prism.evaluation.complexity import parameters
+from prism.metrics.complexity import parameters
 from prism.occlusion import report
 from prism.occlusion.benchmark import OcclusionBenchmark, Subject
+from prism.reporting import tables
+from prism.reporting.pages import page
 from prism.studies.accuracy import STEPS, add_costs
 
 NOTE = (
@@ -27,20 +28,20 @@ def run(
     if not benchmark.is_first:
         return []
     add_costs(rows, subjects, benchmark.pictures)
-    table.write(rows, out / "occlusion", f"`{command}`")
+    tables.write(rows, out / "occlusion", f"`{command}`")
     headline = benchmark.fills[0]
     main = report.paper_table(rows, headline)
     for line in main:
         model = next((s.model for s in subjects if s.name == line["model"]), None)
         line["parameters"] = f"{parameters(model) / 1e6:.2f} M" if model else ""
-    table.write(main, out / "table", f"{NOTE}\n\n`{command}`")
+    tables.write(main, out / "table", f"{NOTE}\n\n`{command}`")
     retention = report.retention_table(rows, headline)
-    table.write(retention, out / "retention", f"Occluded over clean accuracy, per cent.\n\n`{command}`")
+    tables.write(retention, out / "retention", f"Occluded over clean accuracy, per cent.\n\n`{command}`")
     report.curves(rows, headline).savefig(out / "curves.png", dpi=130)
     report.examples(benchmark.pictures, benchmark.settings, benchmark.fills, benchmark.mean).savefig(
         out / "examples.png", dpi=110
     )
-    sections: list[tuple[str, str, table.Rows | Path]] = [
+    sections: list[tuple[str, str, tables.Rows | Path]] = [
         ("Accuracy", f"{NOTE} Hidden pixels: {headline}.", main),
         ("Curves", "Bands are deviations over training runs and mask seeds.", out / "curves.png"),
         ("What the models saw", "Two pictures of the data under every setting.", out / "examples.png"),
@@ -52,7 +53,7 @@ def run(
     ]
     if len({s.name for s in subjects}) > 1:
         significance = report.significance_table(predictions, headline)
-        table.write(significance, out / "significance", f"McNemar's exact test on the same pixels.\n\n`{command}`")
+        tables.write(significance, out / "significance", f"McNemar's exact test on the same pixels.\n\n`{command}`")
         sections.append(("Differences", "In points; p by McNemar's exact test on the same pixels.", significance))
     steps = [
         {key: row[key] for key in ("model", "run", "setting", *STEPS, "GMAC")}
@@ -65,5 +66,5 @@ def run(
         fills = report.fills_table(rows)
         sections.append(("Fills", "No fill is neutral: the same masks, other pixels in them.", fills))
     sections.append(("All rows", f"Made by: {command}", rows))
-    (out / "report.html").write_text(report.page("Occlusion benchmark", sections))
+    (out / "report.html").write_text(page("Occlusion benchmark", sections))
     return main

@@ -17,10 +17,10 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 from torch import Tensor
 
-from prism.evaluation.table import Rows
 from prism.model.backbone import Prism
 from prism.model.stage import StageTrace
-from prism.occlusion.report import COLOURS
+from prism.reporting.figures import COLOURS
+from prism.reporting.tables import Rows
 from prism.studies.material import Inapplicable, Material
 from prism.studies.pairs import as_seen
 from prism.studies.study import (

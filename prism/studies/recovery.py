@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from prism.evaluation.table import Rows
 from prism.model.backbone import Prism
 from prism.model.position import sincos_positions
 from prism.model.refinement import Refinement, Watch
 from prism.model.stage import Stage
 from prism.occlusion.benchmark import CLEAN, Setting
-from prism.occlusion.report import COLOURS
+from prism.reporting.figures import COLOURS
+from prism.reporting.tables import Rows
 from prism.studies.material import Inapplicable, Material
 from prism.studies.pairs import Pair, as_seen, batches, hidden_tokens
 from prism.studies.study import (

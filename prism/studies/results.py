@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from prism.evaluation.table import Rows
-from prism.occlusion.report import page
 from prism.recipes.catalogue import RECIPES, run
 from prism.recipes.classification import Classification
+from prism.reporting.pages import page
+from prism.reporting.tables import Rows
 from prism.studies.catalogue import STUDIES
 from prism.studies.material import SMOKE, Inapplicable, Material
 from prism.studies.study import Section, Study, Takes, as_markdown, beside, conduct

@@ -14,10 +14,10 @@ from matplotlib.lines import Line2D
 from torch import Tensor, nn
 
 from prism.baselines.pyramid import STRIDES
-from prism.evaluation.statistics import bootstrap_interval
-from prism.evaluation.table import Rows
+from prism.metrics.significance import bootstrap_interval
 from prism.model.backbone import Prism
 from prism.occlusion.benchmark import CLEAN, PAPER_SETTINGS, Subject
+from prism.reporting.tables import Rows
 from prism.studies.material import Inapplicable, Material
 from prism.studies.pairs import as_seen, batches
 from prism.studies.study import (

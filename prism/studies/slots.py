@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from prism.data.pictures import read_picture
 from prism.data.scenes import render_scene
-from prism.evaluation import table
-from prism.evaluation.table import Rows
 from prism.model.backbone import Prism
 from prism.model.stage import StageTrace
 from prism.occlusion.benchmark import Setting
 from prism.occlusion.masks import mask_generator
 from prism.occlusion.segmentation import class_colours
+from prism.reporting import tables
+from prism.reporting.tables import Rows
 from prism.studies.material import Inapplicable, Material
 from prism.studies.pairs import Pairs, as_seen
 from prism.studies.segmentation import contours
@@ -64,7 +64,7 @@ def draw(model: Prism, pixels: np.ndarray, out: Path, occluded: bool = False, se
             stages = model.eval().forward_traced(normalised(image, model)).trace.stages
         rows += [{"setting": setting} | _row(index, stage) for index, stage in enumerate(stages, start=1)]
         blocks.append(lines(image, stages))
-    table.write(rows, out / "slots", "Steps taken in each stage, weights of their states, and slots in use.")
+    tables.write(rows, out / "slots", "Steps taken in each stage, weights of their states, and slots in use.")
     sheet(*blocks).savefig(out / "slots.png", dpi=110)
     return rows
 

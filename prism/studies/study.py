@@ -14,10 +14,11 @@ from typing import Any, Literal, NamedTuple
 
 from matplotlib.figure import Figure
 
-from prism.evaluation.statistics import with_deviation as with_deviation  # studies take it from here
-from prism.evaluation.table import Rows, markdown
+from prism.metrics.significance import with_deviation as with_deviation  # studies take it from here
 from prism.occlusion.benchmark import Subject
-from prism.occlusion.report import COLOURS, page
+from prism.reporting.figures import COLOURS
+from prism.reporting.pages import page
+from prism.reporting.tables import Rows, markdown
 from prism.studies.material import SMOKE, Material
 
 Tables = Mapping[str, Rows]  # a file each, by the file's stem

@@ -7,11 +7,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from prism.evaluation.complexity import parameters
-from prism.evaluation.table import Rows
+from prism.metrics.complexity import parameters
 from prism.occlusion import report as occlusion_report
 from prism.occlusion.benchmark import CLEAN, PAPER_SETTINGS
-from prism.occlusion.report import COLOURS, PUBLISHED, PUBLISHED_SETTINGS
+from prism.occlusion.report import PUBLISHED, PUBLISHED_SETTINGS
+from prism.reporting.figures import COLOURS
+from prism.reporting.tables import Rows
 from prism.studies.accuracy import add_costs
 from prism.studies.material import Material
 from prism.studies.study import (

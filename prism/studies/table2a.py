@@ -4,8 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from prism.evaluation.complexity import parameters
-from prism.evaluation.table import Rows
+from prism.metrics.complexity import parameters
 from prism.occlusion.detection import (
     LETTERS,
     MASK_RCNN,
@@ -19,6 +18,7 @@ from prism.occlusion.detection import (
     paper_table,
     share_of,
 )
+from prism.reporting.tables import Rows
 from prism.studies.material import Material
 from prism.studies.study import PAPER, Progress, Section, Study, Tables, column, fit_upright, means, save
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from prism.evaluation.table import Rows
 from prism.occlusion import segmentation as segmentation_benchmark
 from prism.occlusion.benchmark import CLEAN, Setting
-from prism.occlusion.report import COLOURS
 from prism.occlusion.segmentation import CURVE, NOTE, PAPER_SETTING, PUBLISHED, SegmentationBenchmark, costs
+from prism.reporting.figures import COLOURS
+from prism.reporting.tables import Rows
 from prism.studies.material import Material
 from prism.studies.study import MARKERS, PAPER, Progress, Section, Study, Tables, column, fit_upright, means, save
 

@@ -29,8 +29,8 @@ from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxP
 
 from prism.baselines.pyramid import PyramidBackbone
 from prism.data.pictures import unit_pixels
-from prism.evaluation.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
-from prism.evaluation.detection import Annotated, Result, as_results
+from prism.metrics.average_precision import Annotated, Result, as_results
+from prism.metrics.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.model.backbone import Trace
 from prism.model.weights import load_weights, model_arguments, read_about
 from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, find_prism, mean_steps, prism_losses

@@ -18,7 +18,7 @@ from torchvision.ops import FeaturePyramidNetwork
 
 from prism.baselines.pyramid import STRIDES, PyramidBackbone
 from prism.data.segmentation import LabelledImages, Segmented, Sides, fitted
-from prism.evaluation.segmentation import VOID, Counts, scores
+from prism.metrics.iou import VOID, Counts, scores
 from prism.model.backbone import Trace
 from prism.model.weights import load_weights, model_arguments, read_about
 from prism.occlusion.benchmark import CLEAN, Subject

@@ -7,8 +7,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from prism.evaluation import table
-from prism.occlusion.report import page
+from prism.reporting import tables
+from prism.reporting.pages import page
 from prism.training.log import read_log
 from prism.training.settings import Settings, what_counts
 
@@ -21,9 +21,9 @@ def write(settings: Settings) -> None:
     names = dict.fromkeys(name for row in ended for name in row if name != "kind")  # not every epoch is judged
     epochs = [{name: row.get(name) for name in names} for row in ended]
     fields = [{"setting": name, "value": json.dumps(value)} for name, value in what_counts(settings).items()]
-    table.write(epochs, out / "epochs", "One row an epoch.")
+    tables.write(epochs, out / "epochs", "One row an epoch.")
     curves(rows).savefig(out / "curves.png", dpi=120)
-    sections: list[tuple[str, str, table.Rows | Path]] = [
+    sections: list[tuple[str, str, tables.Rows | Path]] = [
         ("Curves", "Training losses by step; the rest by epoch.", out / "curves.png"),
         ("Epochs", "Losses are means over the epoch's training batches.", epochs),
         ("Settings", "What decides the outcome of this run.", fields),

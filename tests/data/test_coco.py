@@ -12,7 +12,7 @@ from prism.data import coco
 from prism.data.coco import CocoPictures, ScenePictures, decode, open_annotated, training_view
 from prism.data.pictures import Unreadable
 from prism.data.stream import ShuffledStream, listed
-from prism.evaluation.detection import ground_truth
+from prism.metrics.average_precision import ground_truth
 
 WIDTH, HEIGHT = 20, 12
 SQUARE = [[2, 3, 8, 3, 8, 9, 2, 9]]  # 6 x 6

@@ -17,7 +17,7 @@ from prism.data.segmentation import (
     training_view,
 )
 from prism.data.stream import ShuffledStream
-from prism.evaluation.segmentation import VOID
+from prism.metrics.iou import VOID
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.2, 0.2)
 

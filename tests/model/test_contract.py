@@ -10,7 +10,7 @@ from timm.optim import create_optimizer_v2
 from transformers import TimmBackbone, TimmBackboneConfig
 
 from prism import Prism
-from prism.evaluation.complexity import parameters
+from prism.metrics.complexity import parameters
 
 WIDTHS = [32, 64, 160, 256]
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from prism.data.coco import CocoPictures, ScenePictures
 from prism.data.pictures import unit_pixels
-from prism.evaluation import table
-from prism.evaluation.detection import ground_truth
+from prism.metrics.average_precision import ground_truth
 from prism.occlusion.detection import (
     PUBLISHED,
     CoveredPictures,
@@ -30,6 +29,7 @@ from prism.occlusion.detection import (
 )
 from prism.occlusion.fills import Fill
 from prism.occlusion.masks import mask_generator
+from prism.reporting import tables
 
 SHARES = (0.1, 0.3, 0.5, 0.7)
 
@@ -284,7 +284,7 @@ def test_a_table_without_one_of_the_heads(pictures: ScenePictures):
     (ours, *_) = paper_table(rows, {("knowing", "RetinaNet"): 7}, "mean")
     assert ours["RetinaNet C"] == "100.0"
     assert ours["Mask R-CNN C b"] == ours["RetinaNet M30"] == ""
-    assert table.markdown([ours])
+    assert tables.markdown([ours])
 
 
 def test_a_share_above_one_is_refused(pictures: ScenePictures):

@@ -12,7 +12,7 @@ from prism.cli import main
 from prism.data.pictures import unit_pixels
 from prism.data.segmentation import VOC_CLASSES, LabelledImages, open_segmentation, read_mask
 from prism.data.sources import limited, open_pictures
-from prism.evaluation.segmentation import VOID, scores
+from prism.metrics.iou import VOID, scores
 from prism.occlusion.benchmark import CLEAN, Occluded, Setting, Subject
 from prism.occlusion.masks import mask_generator, original_index, patch_mask
 from prism.occlusion.segmentation import (

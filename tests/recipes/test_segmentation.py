@@ -13,7 +13,7 @@ from torchmetrics.classification import MulticlassJaccardIndex
 
 from prism.data import sources
 from prism.data.segmentation import LabelledImages, open_segmentation
-from prism.evaluation.segmentation import VOID
+from prism.metrics.iou import VOID
 from prism.recipes import segmentation
 from prism.recipes.catalogue import RECIPES, rehearse, run
 from prism.tasks.segmentation import load_segmenter

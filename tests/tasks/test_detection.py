@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from prism.data.coco import ScenePictures, training_view
-from prism.evaluation.complexity import parameters
-from prism.evaluation.detection import NUMBERS, Kind, ground_truth, judge
+from prism.metrics.average_precision import NUMBERS, Kind, ground_truth, judge
+from prism.metrics.complexity import parameters
 from prism.tasks.detection import (
     Design,
     DetectionNetwork,

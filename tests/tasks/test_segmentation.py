@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from prism.evaluation.segmentation import VOID
+from prism.metrics.iou import VOID
 from prism.model.backbone import Prism
 from prism.occlusion.segmentation import COST_SIZE, costs
 from prism.tasks.learner import Weights, find_prism

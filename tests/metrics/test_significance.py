@@ -3,7 +3,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from prism.evaluation.statistics import balanced_mean, bootstrap_interval, calibration_error, paired_p_value
+from prism.metrics.significance import balanced_mean, bootstrap_interval, calibration_error, paired_p_value
 
 
 def test_bootstrap_covers_the_mean_as_often_as_it_says():

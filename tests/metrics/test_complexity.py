@@ -2,7 +2,7 @@ import pytest
 import timm
 import torch
 
-from prism.evaluation.complexity import PAPER_STEPS, by_steps, macs_by_module, parameters, parts, step_cost
+from prism.metrics.complexity import PAPER_STEPS, by_steps, macs_by_module, parameters, parts, step_cost
 from prism.model import refinement
 
 

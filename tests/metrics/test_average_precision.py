@@ -9,7 +9,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from prism.data.coco import ScenePictures
-from prism.evaluation.detection import (
+from prism.metrics.average_precision import (
     NOTHING,
     NUMBERS,
     Kind,

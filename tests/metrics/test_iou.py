@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchmetrics.classification import MulticlassJaccardIndex
 
-from prism.evaluation.segmentation import (
+from prism.metrics.iou import (
     VOID,
     Counts,
     added,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from prism.evaluation.complexity import macs_by_module, step_cost
+from prism.metrics.complexity import macs_by_module, step_cost
 from prism.model.backbone import Prism
 from prism.model.compilation import never_compile
 

@@ -2,7 +2,7 @@ import pytest
 import timm
 import torch
 
-from prism.evaluation.speed import force_steps, measure
+from prism.metrics.speed import force_steps, measure
 from tests.model.small import pictures, small_prism
 
 

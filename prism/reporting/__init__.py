@@ -1,0 +1,1 @@
+"""What every command shows and writes: tables, figures, pages. Knows no task."""

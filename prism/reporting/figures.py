@@ -1,0 +1,3 @@
+"""The palette that all figures share."""
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's: safe for all eyes
