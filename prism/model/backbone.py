@@ -156,8 +156,10 @@ class Prism(nn.Module):
 
     # ---- forward
 
-    def pyramid(self, images: Tensor, traced: bool = False, slot_maps: bool = False, stages: int = 4) -> Pyramid:
-        """The maps of the first `stages` stages; with `traced`, also what each stage did."""
+    def pyramid(
+        self, images: Tensor, traced: bool = False, slot_maps: bool = False, stages: int | None = None
+    ) -> Pyramid:
+        """The maps of the first `stages` stages, or of all; with `traced`, also what each stage did."""
         if images.ndim != 4 or images.shape[1] != self.in_chans:
             raise ValueError(f"expected images (B, {self.in_chans}, H, W), got {tuple(images.shape)}")
         _check_size(images.shape[2], images.shape[3])

@@ -4,6 +4,7 @@ B images, N tokens, D channels; b of the B images are still running.
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -84,19 +85,42 @@ class Refined(NamedTuple):
     records: list[StepRecord]  # empty where nobody asks: they would keep the memory of every step alive
 
 
+class Application(NamedTuple):
+    """One application of Phi."""
+
+    before: Tensor  # (B, N, D), x^t
+    refinement: Refinement
+
+
+def applications(
+    step: RefinementStep,
+    tokens: Tensor,
+    slots: Tensor,
+    hoisted: Hoisted,
+    steps: int,
+    watch: Watch,
+    save_memory: bool = False,
+) -> Iterator[Application]:
+    """Phi `steps` times over, on every image; slots move on only where a step follows."""
+    for t in range(1, steps + 1):
+        refinement = _apply(step, tokens, slots, hoisted, watch, save_memory)
+        yield Application(tokens, refinement)
+        if t < steps:
+            tokens, slots = refinement.tokens, step.next_slots(slots, refinement.where)
+
+
 def refine_fixed(
     step: RefinementStep, tokens: Tensor, slots: Tensor, hoisted: Hoisted, steps: int, watch: Watch, save_memory: bool
 ) -> Refined:
     """Exactly `steps` steps for every image; the last state is the result."""
     rows = torch.arange(len(tokens), device=tokens.device)
     records = []
-    for t in range(1, steps + 1):
-        tokens, where, shares, recall = _apply(step, tokens, slots, hoisted, watch, save_memory)
+    applied = applications(step, tokens, slots, hoisted, steps, watch, save_memory)
+    for t, (_, refinement) in enumerate(applied, start=1):
+        tokens = refinement.tokens
         if watch.losses or step.training:
             weight = torch.full_like(rows, t == steps, dtype=torch.float32)
-            records.append(StepRecord(rows, weight, shares, recall))
-        if t < steps:
-            slots = step.next_slots(slots, where)
+            records.append(StepRecord(rows, weight, refinement.shares, refinement.recall))
     return Refined(tokens, records)
 
 
@@ -111,7 +135,10 @@ def refine_until_halted(
     watch: Watch,
     save_memory: bool,
 ) -> Refined:
-    """ACT in the paper. An image that halts leaves the batch: the steps after cost nothing and touch nothing."""
+    """ACT in the paper. An image that halts leaves the batch: the steps after cost nothing and touch nothing.
+
+    Hence a loop of its own: what `applications` gives next would be of all images.
+    """
     batch_will_change(tokens, slots)
     rows = torch.arange(len(tokens), device=tokens.device)
     total = at_least_float32(tokens.new_zeros(len(tokens)))

@@ -3,15 +3,18 @@
 B images, N = H W tokens, K slots, D channels, T the most steps that any image of the batch took.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from prism.model.halting import HaltingUnit, Refined, StepRecord, refine_fixed, refine_until_halted
+from prism.model.halting import HaltingUnit, Refined, StepRecord, applications, refine_fixed, refine_until_halted
 from prism.model.memory import Codebook
 from prism.model.position import sincos_positions
-from prism.model.refinement import RefinementStep, Watch
+from prism.model.refinement import Hoisted, Refinement, RefinementStep, Watch
+
+NOTHING = Watch()
 
 
 class StageTrace(NamedTuple):
@@ -23,6 +26,14 @@ class StageTrace(NamedTuple):
     codes: Tensor | None  # (B, T, K), prototypes looked up; None where the memory has no quantiser
     ponder: Tensor  # (B,), sum over t of t p-hat^t
     vq: Tensor  # (B,), the image's L_vq
+
+
+class StageStep(NamedTuple):
+    """One of a stage's steps, for those who look on."""
+
+    before: Tensor  # (B, N, D), x^t
+    refinement: Refinement  # x^{t+1} and what led to it
+    features: Tensor  # (B, D, H, W), what the stage would give if it stopped here: X^t in the paper
 
 
 class Tokeniser(nn.Module):
@@ -54,11 +65,8 @@ class Stage(nn.Module):
 
     def forward(self, image: Tensor, watch: Watch) -> tuple[Tensor, StageTrace | None]:
         """A map (B, C, H', W') -> the refined map (B, D, H, W), and the trace if losses are watched."""
-        tokens = self.tokeniser(image)
-        batch, height, width, dim = tokens.shape
-        hoisted = self.step.hoisted(sincos_positions(height, width, dim, like=tokens))
-        tokens = tokens.flatten(1, 2)
-        slots = self.initial_slots.repeat(batch, 1, 1)  # not expanded: later slots have no zero stride either
+        tokens, slots, hoisted = self._start(image)
+        grid = hoisted.positions.grid
         save_memory = self.save_memory and self.training and torch.is_grad_enabled()
         if self.fixed_steps is not None:
             refined = refine_fixed(self.step, tokens, slots, hoisted, self.fixed_steps, watch, save_memory)
@@ -68,8 +76,25 @@ class Stage(nn.Module):
             )
         if self.training:
             _collect(refined.records, self.step.memory.codebook)
-        refined_map = self.norm(refined.tokens).unflatten(1, (height, width)).permute(0, 3, 1, 2)
-        return refined_map, _trace(refined, batch, (height, width)) if watch.losses else None
+        return self._as_map(refined.tokens, grid), _trace(refined, len(image), grid) if watch.losses else None
+
+    def steps(self, image: Tensor, watch: Watch = NOTHING) -> Iterator[StageStep]:
+        """Each of `max_steps` steps, one by one, with the halting unit ignored."""
+        tokens, slots, hoisted = self._start(image)
+        for before, refinement in applications(self.step, tokens, slots, hoisted, self.max_steps, watch):
+            yield StageStep(before, refinement, self._as_map(refinement.tokens, hoisted.positions.grid))
+
+    def _start(self, image: Tensor) -> tuple[Tensor, Tensor, Hoisted]:
+        """Tokens (B, N, D), slots (B, K, D), and what no step changes."""
+        tokens = self.tokeniser(image)
+        batch, height, width, dim = tokens.shape
+        hoisted = self.step.hoisted(sincos_positions(height, width, dim, like=tokens))
+        slots = self.initial_slots.repeat(batch, 1, 1)  # not expanded: later slots have no zero stride either
+        return tokens.flatten(1, 2), slots, hoisted
+
+    def _as_map(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
+        """(B, N, D) -> (B, D, H, W), normalised: how a stage hands tokens on."""
+        return self.norm(tokens).unflatten(1, grid).permute(0, 3, 1, 2)
 
 
 def _collect(records: list[StepRecord], codebook: Codebook) -> None:
