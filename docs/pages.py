@@ -18,6 +18,7 @@ ROOMS = (
     "tasks",
     "training",
     "recipes",
+    "analysis",
     "studies",
     "app",
 )

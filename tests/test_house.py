@@ -16,6 +16,7 @@ ORDER = [
     "tasks",
     "training",
     "recipes",
+    "analysis",
     "studies",
     "app",
     "cli",

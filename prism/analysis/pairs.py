@@ -1,4 +1,7 @@
-"""Pictures whole and with parts hidden, side by side: what is lost, and what a network makes of it."""
+"""Images whole and with parts hidden, side by side.
+
+B images, (H, W) pixels, (h, w) tokens of a stage.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -8,48 +11,55 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from prism.occlusion.benchmark import IMAGENET_MEAN, Pictures, Setting, Subject
+from prism.occlusion.benchmark import IMAGENET_MEAN, Pictures, Setting
 from prism.occlusion.fills import fill
 from prism.occlusion.masks import mask_generator, original_index
 
 
 class Pair(NamedTuple):
-    """One picture, or a batch of them."""
+    """One image, or a batch of them."""
 
     clean: Tensor  # (3, H, W) in [0, 1]
     occluded: Tensor  # the same with its hidden pixels filled
     hidden: Tensor  # (H, W) of bool
 
 
+def hide(
+    image: Tensor, setting: Setting, generator: torch.Generator, colour: Tensor, painted: Tensor | None = None
+) -> Pair:
+    """Fill with one colour what lies under the setting's mask, and what was `painted` (H, W) in addition."""
+    hidden = setting.mask((image.shape[-2], image.shape[-1]), generator)
+    hidden = hidden if painted is None else hidden | painted
+    return Pair(image, fill(image, hidden, "mean", colour, image, generator), hidden)
+
+
 class Pairs(Dataset[Pair]):
     """The benchmark's pixels under one setting, each beside what was there; hidden ones have the mean colour."""
 
-    def __init__(self, pictures: Pictures, setting: Setting, seed: int = 0, mean: Sequence[float] = IMAGENET_MEAN):
-        self.pictures, self.setting, self.seed = pictures, setting, seed
+    def __init__(self, images: Pictures, setting: Setting, seed: int = 0, mean: Sequence[float] = IMAGENET_MEAN):
+        self.images, self.setting, self.seed = images, setting, seed
         self.mean = torch.tensor(mean)
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def __getitem__(self, index: int) -> Pair:
-        clean, _ = self.pictures[index]
-        generator = mask_generator(original_index(self.pictures, index), self.seed)
-        hidden = self.setting.mask((clean.shape[-2], clean.shape[-1]), generator)
-        return Pair(clean, fill(clean, hidden, "mean", self.mean, clean, generator), hidden)
+        generator = mask_generator(original_index(self.images, index), self.seed)
+        return hide(self.images[index][0], self.setting, generator, self.mean)
 
 
-def batches(pictures: Pictures, setting: Setting, batch: int, workers: int, device: str) -> Iterator[Pair]:
+def batches(images: Pictures, setting: Setting, batch: int, workers: int, device: str) -> Iterator[Pair]:
     """(B, ...) each, on the device."""
-    for clean, occluded, hidden in DataLoader(Pairs(pictures, setting), batch, num_workers=workers):
-        yield Pair(clean.to(device), occluded.to(device), hidden.to(device))
+    for pair in DataLoader(Pairs(images, setting), batch, num_workers=workers):
+        yield Pair(*(part.to(device) for part in pair))
 
 
-def as_seen(images: Tensor, subject: Subject) -> Tensor:
-    """Normalised as the subject was trained to see them."""
-    mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (subject.mean, subject.std))
-    return (images - mean) / std
+def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """[0, 1] -> the numbers that a network was trained on."""
+    means, stds = (torch.tensor(values, device=images.device).view(-1, 1, 1) for values in (mean, std))
+    return (images - means) / stds
 
 
 def hidden_tokens(hidden: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Tokens of which more than half can not be seen: (B, H, W) pixels -> (B, h, w) of bool."""
+    """Tokens of which more than half is hidden: (B, H, W) pixels -> (B, h, w) of bool."""
     return F.adaptive_avg_pool2d(hidden[:, None].float(), grid)[:, 0] > 0.5

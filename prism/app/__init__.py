@@ -1,1 +1,1 @@
-"""The playground: hide parts of a picture and watch the network think."""
+"""The playground: hide parts of an image and watch how the network copes."""

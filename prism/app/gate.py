@@ -1,7 +1,7 @@
 """What of the server a visitor reaches: the page's own routes, with bodies of bounded size, and nothing else.
 
 Gradio also offers routes that store files, serve them and fetch them from elsewhere, and it does so for any value of a
-message that looks like a file of its own. The page needs none of this: all pictures travel inside messages. What is
+message that looks like a file of its own. The page needs none of this: all images travel inside messages. What is
 closed here cannot be misused, whatever it does.
 """
 
@@ -39,7 +39,7 @@ class Gate:
         elif scope["type"] == "http" and scope["method"] == "POST":
             body = await _body(receive)
             if _names_a_file(body):
-                await PlainTextResponse("a message holds no files", 400)(scope, receive, send)
+                await PlainTextResponse("a message must not contain files", 400)(scope, receive, send)
             else:
                 await self.app(scope, _replayed(body, receive), _guarded(send))
         elif scope["type"] in ("http", "lifespan"):
@@ -53,7 +53,7 @@ def _refusal(scope: Scope) -> PlainTextResponse | None:
         return None
     length = Headers(scope=scope).get("content-length", "")
     if not length.isdecimal():
-        return PlainTextResponse("a message must say its length", 411)  # uvicorn holds it to that
+        return PlainTextResponse("a message must state its length", 411)  # uvicorn holds it to that
     if int(length) > MOST_BODY:
         return PlainTextResponse("the message is too long", 413)
     return None

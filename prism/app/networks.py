@@ -1,4 +1,4 @@
-"""Which networks are played with: a PRISM, and a baseline trained on the same classes at the same size."""
+"""The networks of the playground: a PRISM, and a baseline trained on the same classes at the same size."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -17,19 +17,19 @@ class Players(NamedTuple):
     baseline: Subject | None
     classes: list[str]  # as folders of the data are named
     titles: list[str]  # the same in words
-    size: int  # of the pictures, in pixels
+    size: int  # of the images, in pixels
 
 
 def open_players(checkpoint: Path | None, baseline: Path | None) -> Players:
-    """From files of weights that say what they are of; without a checkpoint from those that the package carries."""
+    """From files of weights with metadata; without a checkpoint, from those that the package ships."""
     if checkpoint is None:
         checkpoint, baseline = shipped("prism_nano"), baseline or shipped("pvt_v2_b0")
         if checkpoint is None:
-            raise ValueError("this installation carries no weights: give --checkpoint FILE.safetensors")
+            raise ValueError("this installation ships no weights: pass --checkpoint FILE.safetensors")
     found = _classifier(checkpoint)
     ours = _subject(found)
     if not isinstance(ours.model, Prism):
-        raise ValueError(f"{checkpoint} holds weights of {found.name}, which is no PRISM: give it as --baseline")
+        raise ValueError(f"{checkpoint} holds weights of {found.name}, which is not a PRISM: pass it as --baseline")
     size = found.size or 224
     classes = found.classes or [f"class {index}" for index in range(ours.model.num_classes)]
     theirs = None
@@ -37,7 +37,7 @@ def open_players(checkpoint: Path | None, baseline: Path | None) -> Players:
         other = _classifier(baseline)
         theirs = _subject(other)
         if (other.classes or classes) != classes or int(theirs.model.num_classes) != len(classes):  # pyright: ignore
-            raise ValueError(f"{baseline} does not know the {len(classes)} classes of {checkpoint}")
+            raise ValueError(f"{baseline} was not trained on the {len(classes)} classes of {checkpoint}")
         if (other.size or size) != size:
             raise ValueError(f"{baseline} was trained at {other.size} pixels, {checkpoint} at {size}")
     return Players(ours, ours.model, theirs, classes, found.titles or classes, size)
@@ -45,7 +45,7 @@ def open_players(checkpoint: Path | None, baseline: Path | None) -> Players:
 
 def _classifier(file: Path) -> Checkpoint:
     if task := read_about(file).get("task"):
-        raise ValueError(f"{file} is for {task}; the playground takes weights of a classifier")
+        raise ValueError(f"{file} is for {task}; the playground needs a classifier")
     return find_checkpoint("", file)
 
 

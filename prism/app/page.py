@@ -1,7 +1,7 @@
-"""The page: a picture to paint on at the left, what the networks make of it at the right.
+"""The page: an image to paint on at the left, what the networks make of it at the right.
 
-An answer is computed from one message alone: the browser sends the picture, the mask and the switches. So visitors
-cannot meet each other's pictures.
+An answer is computed from one message alone: the browser sends the image, the mask and the switches. So visitors
+never see each other's images.
 """
 
 import socket
@@ -13,23 +13,24 @@ import gradio as gr
 import torch
 from starlette.middleware import Middleware
 
+from prism.analysis.pairs import hide
 from prism.app import drawing
-from prism.app.explanation import Switches, explain, hide
+from prism.app.drawing import ASSETS
+from prism.app.explanation import Switches, explain
 from prism.app.gate import Gate
 from prism.app.intake import MOST_BYTES, as_pixels, check_bytes, read_mask, read_url, square, to_url
 from prism.app.networks import Players, open_players
 from prism.app.samples import Examples, Sample, examples, samples
 from prism.data.pictures import Unreadable
 from prism.occlusion.benchmark import CLEAN, Setting
-from prism.occlusion.masks import REFERENCE
+from prism.occlusion.masks import REFERENCE, mask_generator
 
-ASSETS = Path(__file__).parent / "assets"
 BRUSH, DYNAMIC = "Brush", "auto"
 WORDS = """# PRISM playground
-Hide parts of a picture, by brush or by mask, and watch: what the network says, how long it thinks, how its slots group
-the picture, what its memory recalls, and how close it comes to what it would have seen.
+Hide parts of an image, by brush or by mask, and watch what the network predicts, how many steps it takes, how its slots
+group the image, what its memory recalls, and how close its features come to those of the clean image.
 """
-MOST_VISITORS = 32  # whose last picture gradio holds in memory, for no use of ours
+MOST_VISITORS = 32  # whose last image gradio keeps in memory; we do not use it
 HIDINGS = {
     "PatchMask": "Share of patches hidden",
     "BlockMask": "Side of the hidden block",
@@ -64,7 +65,7 @@ def build(playground: Playground) -> gr.Blocks:
                     js_on_load=(ASSETS / "easel.js").read_text(),
                     elem_classes="easel",
                     apply_default_css=False,
-                    samples=[{"picture": s.picture, "title": s.truth or s.note} for s in playground.samples],
+                    samples=[{"image": s.image, "title": s.truth or s.note} for s in playground.samples],
                     colour=colour,
                     most=MOST_BYTES,
                     veil="",
@@ -117,7 +118,7 @@ def build(playground: Playground) -> gr.Blocks:
 
 
 def open_playground(checkpoint: Path | None, baseline: Path | None, folder: Path | None) -> Playground:
-    """Networks from files, and pictures to try them on, from a folder where scenes are not what they know."""
+    """Networks from files, and images to try them on: from a folder, or scenes."""
     players = open_players(checkpoint, baseline)
     return Playground(players, samples(players, folder), examples(players, folder))
 
@@ -146,25 +147,25 @@ def serve(playground: Playground, host: str, port: int) -> None:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Here and not by gradio, which looks in a thread of its own and fails there."""
+    """Checked here: gradio would do so in a thread of its own and fail there."""
     if not 0 < port < 65536:
-        raise ValueError(f"a port is a number from 1 to 65535, got {port}")
+        raise ValueError(f"--port must be from 1 to 65535, got {port}")
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         socket.create_server(place, family=family).close()
     except OSError as error:
-        raise ValueError(f"{host}:{port} cannot be had ({error}): give another --port or --host") from None
+        raise ValueError(f"cannot listen on {host}:{port} ({error}): choose another --port or --host") from None
 
 
 def _explained(
     playground: Playground, value: Any, setting: Setting, seed: int, switches: Switches
 ) -> tuple[str, gr.HTML]:
-    """The results, and what lies over the picture on the easel."""
+    """The results, and what lies over the image on the easel."""
     started = time.perf_counter()
     try:
-        image = as_pixels(read_url(_text(value, "picture")), playground.players.size)
+        image = as_pixels(read_url(_text(value, "image")), playground.players.size)
         painted = read_mask(_text(value, "mask"), playground.players.size)
-        pair = hide(image, painted, setting, seed, playground.colour)
+        pair = hide(image, setting, mask_generator(0, seed), playground.colour, painted)
     except ValueError as error:
         raise gr.Error(str(error), print_exception=False) from None
     found = explain(playground.players, pair, switches)
@@ -175,10 +176,10 @@ def _explained(
 
 
 def _opened(event: gr.EventData) -> dict[str, str]:
-    """A visitor's own picture, as far as it is one."""
+    """A visitor's own image, if it is one."""
     told = _told(event)
     if told.get("webcam") is False:
-        raise gr.Error("the browser gives no webcam to this page", print_exception=False)
+        raise gr.Error("the browser does not give this page access to a webcam", print_exception=False)
     try:
         if isinstance(size := told.get("size"), int):
             check_bytes(size)  # a file that is too large comes without its content
@@ -188,7 +189,7 @@ def _opened(event: gr.EventData) -> dict[str, str]:
 
 
 def _setting(kind: str, strength: float) -> Setting:
-    """The benchmark's setting; a strength from 0 to 1 is a share of patches, or of the picture's side."""
+    """The benchmark's setting; a strength from 0 to 1 is a share of patches, or of the image's side."""
     if kind == BRUSH:
         return CLEAN
     return Setting(kind, strength if kind == "PatchMask" else strength * REFERENCE)  # pyright: ignore
@@ -199,7 +200,7 @@ def _slider(kind: str) -> tuple[gr.Row, gr.Slider]:
 
 
 def _on_easel(sample: Sample) -> dict[str, str]:
-    return {"picture": sample.picture, "mask": "", "truth": sample.truth}
+    return {"image": sample.image, "mask": "", "truth": sample.truth}
 
 
 def _told(event: gr.EventData) -> dict[str, Any]:

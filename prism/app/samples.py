@@ -1,4 +1,4 @@
-"""Pictures to begin with, and pictures that show what prototypes stand for."""
+"""Images to begin with, and images that show what prototypes stand for."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,37 +8,37 @@ from matplotlib.cbook import get_sample_data
 from torch import Tensor
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
+from prism.analysis.pairs import normalise
+from prism.analysis.prototypes import Prototype, atlas
 from prism.app.intake import as_pixels, square, to_url
 from prism.app.networks import Players
 from prism.data.pictures import read_picture, unit_pixels
 from prism.data.scenes import SHAPES, Scenes
-from prism.studies.pairs import as_seen
-from prism.studies.prototypes import Prototype, atlas
 
 CHOICE = 8  # samples to choose from
-EXAMPLES = 160  # pictures in which prototypes are looked for, a few seconds of a small network
-PER_CODE = 3  # examples of a prototype
+EXAMPLES = 160  # images in which prototypes are searched, a few seconds of a small network
+PER_CODE = 3  # examples per prototype
 
 
 class Sample(NamedTuple):
-    picture: str  # as a data URL
+    image: str  # as a data URL
     truth: str = ""  # its class, where that is known
     note: str = ""  # where it is from
 
 
 class Examples(NamedTuple):
-    pictures: Tensor  # (n, 3, S, S) in [0, 1]
+    images: Tensor  # (n, 3, S, S) in [0, 1]
     prototypes: list[dict[int, Prototype]]  # by stage and code
 
 
 def samples(players: Players, folder: Path | None) -> list[Sample]:
-    """Pictures of the folder; without one, scenes for a network that knows their shapes.
+    """Images of the folder; without one, scenes for a network that was trained on their shapes.
 
-    Another network begins with a photograph that matplotlib carries, and scenes.
+    Another network begins with a photograph that matplotlib ships, and scenes.
     """
     if folder is None and players.classes == list(SHAPES):
         return _scenes(players, CHOICE)
-    files = _spread(picture_files(folder), CHOICE) if folder is not None else []
+    files = _spread(image_files(folder), CHOICE) if folder is not None else []
     found = [_sample(file, players) for file in files]
     portrait = Path(get_sample_data("grace_hopper.jpg", asfileobj=False))  # a work of the US Navy: free for all
     if portrait.exists():  # some distributions leave it out
@@ -47,26 +47,27 @@ def samples(players: Players, folder: Path | None) -> list[Sample]:
 
 
 def examples(players: Players, folder: Path | None) -> Examples | None:
-    """Where the network recalls which prototype: in pictures of the folder, or in scenes. None if it has none."""
+    """Where the network recalls which prototype: in images of the folder, or in scenes. None if it has none."""
     if players.network.memory != "vq":
         return None
     if folder is not None:
-        chosen = _spread(picture_files(folder), EXAMPLES)
-        pictures = [as_pixels(square(read_picture(file)), players.size) for file in chosen]
+        chosen = _spread(image_files(folder), EXAMPLES)
+        images = [as_pixels(square(read_picture(file)), players.size) for file in chosen]
     else:
         data = Scenes("train", EXAMPLES, players.size, transform=unit_pixels)
-        pictures = [data[index][0] for index in range(EXAMPLES)]
-    stacked = torch.stack(pictures)
-    return Examples(stacked, atlas(players.network, as_seen(stacked, players.ours), PER_CODE))
+        images = [data[index][0] for index in range(EXAMPLES)]
+    stacked = torch.stack(images)
+    seen = normalise(stacked, players.ours.mean, players.ours.std)
+    return Examples(stacked, atlas(players.network, seen, PER_CODE))
 
 
-def picture_files(folder: Path) -> list[Path]:
+def image_files(folder: Path) -> list[Path]:
     """At any depth."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in IMG_EXTENSIONS and file.is_file())
     if not found:
-        raise ValueError(f"there is no picture in {folder}")
+        raise ValueError(f"there is no image in {folder}")
     return found
 
 
@@ -77,7 +78,7 @@ def _spread(files: list[Path], count: int) -> list[Path]:
 
 
 def _sample(file: Path, players: Players) -> Sample:
-    """A folder that is named as a class says the truth."""
+    """The name of the folder is the truth where it is a class."""
     titles = dict(zip(players.classes, players.titles, strict=True))
     return Sample(to_url(square(read_picture(file))), titles.get(file.parent.name, ""))
 
@@ -86,6 +87,6 @@ def _scenes(players: Players, count: int) -> list[Sample]:
     data = Scenes("val", max(1, count), players.size)
     known = players.classes == list(SHAPES)
     return [
-        Sample(to_url(picture), SHAPES[label] if known else "", "rendered scene")
-        for picture, label in (data[index] for index in range(count))
+        Sample(to_url(image), SHAPES[label] if known else "", "rendered scene")
+        for image, label in (data[index] for index in range(count))
     ]

@@ -1,12 +1,12 @@
-"""All studies of a recipe, from nothing: what they need is trained, each is made, and one page tells what they say.
+"""All studies of a recipe, from scratch: train what they need, make each of them, and write one page of their results.
 
-A run has a folder of its own and goes on there if it was interrupted; one that is finished is not trained again.
+A run has a folder of its own and continues there if it was interrupted; a finished one is not trained again.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 
@@ -14,14 +14,13 @@ from prism.recipes.catalogue import RECIPES, run
 from prism.recipes.classification import Classification
 from prism.reporting.pages import page
 from prism.reporting.tables import Rows
-from prism.studies.catalogue import STUDIES
-from prism.studies.material import SMOKE, Inapplicable, Material
-from prism.studies.study import Section, Study, Takes, as_markdown, beside, conduct
+from prism.studies.catalogue import STUDIES, RecipeName, Study, Takes
+from prism.studies.inputs import SMOKE, Inapplicable, Inputs, Progress
+from prism.studies.study import Section, as_markdown, conduct, method_of
 from prism.training.log import read_log
 from prism.training.settings import Settings
 
-RecipeName = Literal["scenes", "imagenette"]
-Changes = Mapping[str, Any]  # fields of a recipe that are not as it says
+Changes = Mapping[str, Any]  # fields of a recipe that differ from it
 BASELINE = "pvt_v2_b0"
 BASELINE_LR = 1e-3
 ABLATED_STEPS = (4, 5, 6)
@@ -30,7 +29,7 @@ DENSE: set[Takes] = {"detectors", "segmenters"}
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is trained, and at how many pictures the studies look; by default as recipes and data have it."""
+    """How much is trained, and how many images studies use; by default as recipes and data have it."""
 
     classifier: Changes = field(default_factory=dict)
     ablated: Changes = field(default_factory=dict)
@@ -55,7 +54,7 @@ QUICK = Plan(
 
 @dataclass(frozen=True)
 class Project:
-    """What is trained, on what, and where; and how it is looked at."""
+    """What is trained, on what, and where; and how studies are run on it."""
 
     recipe: RecipeName
     folder: Path  # of the runs
@@ -64,15 +63,15 @@ class Project:
     annotated: str = "scenes"  # of detection and segmentation: scenes, or a folder in VOC's layout with COCO JSON
     seeds: tuple[int, ...] = (0,)
     split: str = ""
-    batch: int = 64  # pictures that studies look at together
+    batch: int = 64  # images that studies take at a time
     workers: int = 2
     device: str = "auto"
 
-    def material(self, takes: Takes, checkpoints: tuple[str, ...], device: str) -> Material:
-        """What studies of this kind look at."""
+    def inputs(self, takes: Takes, checkpoints: tuple[str, ...], device: str) -> Inputs:
+        """What studies of this kind are given."""
         plan, dense = self.plan, takes in DENSE
-        return Material(
-            checkpoints,
+        return Inputs(
+            checkpoints or self.weights(takes),
             self.annotated if dense else self.data or _recipe(self.recipe).data,
             self.split,
             batch=self.batch,
@@ -83,28 +82,20 @@ class Project:
         )
 
     def runs(self, takes: Takes) -> list[Settings]:
-        """The trainings that studies of this kind look at."""
+        """The training runs that studies of this kind need."""
+        plan, both = self.plan, [(model, seed) for model in self.models for seed in self.seeds]
         match takes:
             case "classifiers":
-                return [self._classifier(model, seed) for model in self.models for seed in self.seeds]
+                return [self._classifier(model, seed) for model, seed in both]
             case "ablated classifiers":
                 return [self._ablated(steps, seed) for steps in ABLATED_STEPS for seed in self.seeds]
             case "detectors":
-                return [
-                    self._dense(head, model, seed, self.plan.detector)
-                    for head in self.plan.heads
-                    for model in self.models
-                    for seed in self.seeds
-                ]
+                return [self._dense(head, *each, plan.detector) for head in plan.heads for each in both]
             case "segmenters":
-                return [
-                    self._dense("semfpn", model, seed, self.plan.segmenter)
-                    for model in self.models
-                    for seed in self.seeds
-                ]
+                return [self._dense("semfpn", *each, plan.segmenter) for each in both]
 
     def weights(self, takes: Takes) -> tuple[str, ...]:
-        """The files that these trainings write."""
+        """The files that these runs write."""
         return tuple(str(settings.out / "best.safetensors") for settings in self.runs(takes))
 
     @property
@@ -114,15 +105,8 @@ class Project:
     def _classifier(self, model: str, seed: int) -> Classification:
         recipe = _recipe(self.recipe)
         lr = recipe.lr if model == recipe.model else BASELINE_LR
-        return replace(
-            recipe,
-            model=model,
-            lr=lr,
-            seed=seed,
-            data=self.data or recipe.data,
-            **self._practical(f"{model}-{seed}"),
-            **self.plan.classifier,
-        )
+        fields = dict(model=model, lr=lr, seed=seed, data=self.data or recipe.data)
+        return replace(recipe, **fields, **self._practical(f"{model}-{seed}"), **self.plan.classifier)
 
     def _ablated(self, most: int, seed: int) -> Classification:
         usual = self._classifier(self.models[0], seed)
@@ -134,21 +118,16 @@ class Project:
         """On the backbone of the classifier of this seed, as the paper fine-tunes."""
         recipe = RECIPES[f"{'scenes' if self.annotated == 'scenes' else 'voc'}-{head}"]()
         start = self._classifier(model, seed)
-        fields = dict(
-            model=model,
-            network=start.network,
-            weights=start.out / "best.safetensors",
-            data=self.annotated,
-            seed=seed,
-        )
-        return replace(recipe, **fields, **self._practical(f"{head}-{model}-{seed}"), **changes)
+        fields = dict(model=model, network=start.network, weights=start.out / "best.safetensors")
+        practical = self._practical(f"{head}-{model}-{seed}")
+        return replace(recipe, data=self.annotated, seed=seed, **fields, **practical, **changes)
 
     def _practical(self, name: str) -> dict[str, Any]:
         return dict(out=self.folder / name, workers=self.workers, device=self.device)
 
 
 def train(project: Project, takes: Iterable[Takes], console: Console) -> None:
-    """Train all runs of these kinds, each once; those whose folder holds them finished are only looked over."""
+    """Train all runs of these kinds, each once; those that their folders hold finished are left as they are."""
     kinds: dict[Takes, None] = dict.fromkeys(takes)
     if kinds.keys() & DENSE:  # their backbones start from the classifiers
         kinds = {"classifiers": None, **kinds}
@@ -165,13 +144,13 @@ def all_studies(project: Project, out: Path, command: str, device: str, console:
     for number, study in enumerate(STUDIES.values(), start=1):
         with console.status("") as status:
             own = replace(project, split="") if study.takes in DENSE else project  # their data has other splits
-            material = own.material(study.takes, project.weights(study.takes), device)
-            first, *others = _made(study, material, out / study.name, command, status.update)
+            inputs = own.inputs(study.takes, (), device)
+            first, *others = _made(study, inputs, out / study.name, command, status.update)
         heading = f"{number} {study.title}" + (f" ({study.paper})" if study.paper else "")
         sections += [first._replace(heading=heading), *others]
         console.print(f"wrote {out / study.name}", highlight=False)
     (out / "report.html").write_text(page(_title(project), sections))
-    (out / "report.md").write_text(as_markdown(beside(sections, out), command))
+    (out / "report.md").write_text(as_markdown(sections, out, command))
     return out / "report.html"
 
 
@@ -187,44 +166,42 @@ def one_study(
     """A study of given weights, or of those that the project trains for it."""
     if not checkpoints:
         train(project, [study.takes], console)
-    material = project.material(study.takes, checkpoints or project.weights(study.takes), device)
+    inputs = project.inputs(study.takes, checkpoints, device)
     with console.status("") as status:
-        return conduct(study, material, out, command, status.update)
+        return conduct(study, method_of(study), inputs, out, command, status.update)
 
 
-def _made(study: Study, material: Material, out: Path, command: str, progress: Any) -> list[Section]:
+def _made(study: Study, inputs: Inputs, out: Path, command: str, progress: Progress) -> list[Section]:
     try:
-        return conduct(study, material, out, command, lambda said: progress(f"{study.name}: {said}"))
+        return conduct(study, method_of(study), inputs, out, command, lambda said: progress(f"{study.name}: {said}"))
     except Inapplicable as reason:
         return [Section(study.title, f"Left out: {reason}.", [{"study": study.name, "left out": str(reason)}])]
 
 
 def _overview(project: Project) -> Section:
-    said = [
-        f"Everything here was trained and measured for this page: classifiers by the recipe {project.recipe}, "
+    said = (
+        f"Everything here was trained and measured for this page: classifiers with the recipe {project.recipe}, "
         f"detectors and segmenters on {project.annotated}, from the classifiers' weights. Values marked as the paper's "
         "are copied from it for reference, and were measured on other data."
-    ]
-    if project.plan.quick:
-        said.insert(0, f"{SMOKE.upper()}: few steps of training, few pictures. No number says how good a model is.")
-    return Section("What was trained", " ".join(said), _trained(project))
-
-
-def _trained(project: Project) -> Rows:
+    )
+    quick = project.plan.quick
+    if quick:
+        said = f"{SMOKE.upper()}: few training steps, few images. No number says how good a model is. {said}"
     every = {settings.out: settings for study in STUDIES.values() for settings in project.runs(study.takes)}
-    return [_summary(settings) | {"note": SMOKE if project.plan.quick else ""} for settings in every.values()]
+    rows: Rows = [_summary(settings) | {"note": SMOKE if quick else ""} for settings in every.values()]
+    return Section("What was trained", said, rows)
 
 
 def _summary(settings: Settings) -> dict[str, Any]:
     *_, last = (row for row in read_log(settings.out / "log.jsonl") if row["kind"] == "epoch")
-    judged = next(name for name in last if name.endswith(("top-1", "AP", "mIoU")))
+    metric = next(name for name in last if name.endswith(("top-1", "AP", "mIoU")))
     return {
         "run": settings.out.name,
         "model": settings.model,
         "steps": last["step"],
-        "pictures a step": settings.batch,
-        "judged by": judged,
-        "at the end, %": last[judged] if judged.endswith("top-1") else 100 * last[judged],
+        "images per step": settings.batch,
+        "metric": metric,
+        "at the end, %": last[metric] if metric.endswith("top-1") else 100 * last[metric],
     }
 
 

@@ -1,87 +1,86 @@
-"""The shape that all studies share: measure and write CSV; then, from the CSV alone, draw, tabulate and say.
+"""What all studies share: measure and write CSV; then, from the CSV alone, draw, tabulate and say.
 
-`measure` knows models and pictures and returns tables of numbers; `report` knows only these tables, as they are read
-back from their files, and returns the sections of a results page.
+`measure` knows models and images and returns tables of numbers; `report` knows only these tables, as they are read
+back from their files, and returns the sections of a results page. A study imports this file as `s`, and what it
+measures from `prism.analysis`.
 """
 
 import csv
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path as Path
+from typing import Any, NamedTuple, Protocol, cast
 
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Figure
 
-from prism.metrics.significance import with_deviation as with_deviation  # studies take it from here
-from prism.occlusion.benchmark import Subject
-from prism.reporting.figures import COLOURS
+from prism.metrics.significance import with_deviation as with_deviation
+from prism.occlusion.benchmark import CLEAN as CLEAN
+from prism.occlusion.benchmark import PAPER_SETTINGS as PAPER_SETTINGS
+from prism.occlusion.benchmark import Setting as Setting
+from prism.occlusion.benchmark import Subject as Subject
+from prism.reporting.figures import COLOURS as COLOURS
 from prism.reporting.pages import page
-from prism.reporting.tables import Rows, markdown
-from prism.studies.material import SMOKE, Material
+from prism.reporting.tables import Rows as Rows
+from prism.reporting.tables import markdown
+from prism.studies.accuracy import add_costs as add_costs
+from prism.studies.catalogue import Study
+from prism.studies.inputs import SMOKE
+from prism.studies.inputs import Inapplicable as Inapplicable
+from prism.studies.inputs import Inputs as Inputs
+from prism.studies.inputs import Progress as Progress
 
-Tables = Mapping[str, Rows]  # a file each, by the file's stem
-Progress = Callable[[str], None]
-Takes = Literal["classifiers", "ablated classifiers", "detectors", "segmenters"]
-SKIPPED = "skipped"  # the table of what did not apply
+Tables = Mapping[str, Rows]  # one file each, by the file's stem
+Means = Mapping[tuple[Any, ...], float]
+SKIPPED = "skipped"  # the table of what was left out
 DPI = 120
 MARKERS = "osD^vP"
-STAGES = (1, 2, 3, 4)
-STAGE_COLOURS = dict(zip(STAGES, COLOURS, strict=False))
 PAPER: dict[str, Any] = dict(
     linestyle="--", markerfacecolor="white", linewidth=1, alpha=0.8
 )  # how published values are drawn
 
 
 class Section(NamedTuple):
-    """A paragraph, and what it speaks of. One without a heading goes on with the section before it."""
+    """A paragraph, and what it speaks of. One without a heading continues the section before it."""
 
     heading: str
     text: str
     content: Rows | Path
 
 
-@dataclass(frozen=True)
-class Study:
-    """One table or figure: how its numbers are measured, and how they are shown."""
+class Method(Protocol):
+    """What a study's file offers. The first section is headed by the study's title."""
 
-    name: str
-    title: str
-    answers: str  # the question
-    paper: str  # what it is in the paper; "" if it goes beyond
-    needs: str  # in words
-    takes: Takes  # what is trained for it where nothing is given
-    measure: Callable[[Material, Path, Progress], Tables]
-    report: Callable[[Tables, Path], list[Section]]
+    def measure(self, inputs: Inputs, out: Path, progress: Progress) -> Tables: ...
+    def report(self, tables: Tables, out: Path) -> list[Section]: ...
 
 
-def conduct(study: Study, material: Material, out: Path, command: str, progress: Progress) -> list[Section]:
+def method_of(study: Study) -> Method:
+    return cast(Method, import_module(study.path))
+
+
+def conduct(study: Study, method: Method, inputs: Inputs, out: Path, command: str, progress: Progress) -> list[Section]:
     """Measure; write TABLE.csv of every table, figures, STUDY.md and report.html into `out`; return the sections."""
     out.mkdir(parents=True, exist_ok=True)
-    measured = {name: rows for name, rows in study.measure(material, out, progress).items() if rows}
+    measured = {name: rows for name, rows in method.measure(inputs, out, progress).items() if rows}
     for name, rows in measured.items():
-        write_csv([{**row, "note": material.note} for row in rows], out / f"{name}.csv")
+        write_csv([{**row, "note": inputs.note} for row in rows], out / f"{name}.csv")
     progress("drawing")
     tables = {name: read_csv(out / f"{name}.csv") for name in measured}
-    first, *others = study.report(tables, out)
+    first, *others = method.report(tables, out)
     left_out = "".join(f" Left out: {row['what']}, since {row['why']}." for row in tables.get(SKIPPED, []))
+    first = first._replace(heading=study.title, text=first.text + left_out)
     warning = f"This is a {SMOKE}: its numbers show that the study works, not how good a model is. "
-    sections = [first._replace(text=(warning if material.quick else "") + first.text + left_out), *others]
-    (out / f"{study.name}.md").write_text(as_markdown(beside(sections, out), command))
+    sections = [first._replace(text=(warning if inputs.quick else "") + first.text), *others]
+    (out / f"{study.name}.md").write_text(as_markdown(sections, out, command))
     (out / "report.html").write_text(page(study.title, sections))
-    return [first._replace(text=first.text + left_out), *others]
+    return [first, *others]
 
 
 def skipped(what: Iterable[str], why: str) -> list[dict[str, Any]]:
     """Rows of what a study had no use for."""
     return [{"what": name, "why": why} for name in dict.fromkeys(what)]
-
-
-def other_subjects(subjects: Iterable[Subject], chosen: Subject) -> list[str]:
-    """Those that a study of one leaves out, in words."""
-    rest = [subject.name for subject in subjects if subject is not chosen]
-    return [name if name != chosen.name else f"a further run of {name}" for name in rest]
 
 
 # ---- tables
@@ -114,6 +113,11 @@ def _all_are(texts: Sequence[str], kind: type) -> bool:
         return False
 
 
+def where(rows: Rows, **values: Any) -> list[Mapping[str, Any]]:
+    """The rows that have these values."""
+    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+
+
 def grouped(rows: Rows, by: Sequence[str], value: str) -> dict[tuple[Any, ...], list[float]]:
     """The values of the rows that agree in the columns `by`, in their order."""
     found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
@@ -132,7 +136,38 @@ def column(rows: Rows, name: str) -> list[Any]:
     return list(dict.fromkeys(row[name] for row in rows))
 
 
-# ---- words and pictures
+def step_columns(rows: Rows) -> list[str]:
+    """The columns of a benchmark that hold the mean steps of the stages."""
+    return [name for name in rows[0] if name.startswith("steps ")]
+
+
+def stage_table(rows: Rows, value: str, published: Iterable[tuple[str, str, int, float]]) -> Rows:
+    """One row per model and setting, one column per stage; then the published (model, setting, stage, value)."""
+    stages, found = column(rows, "stage"), means(rows, ["model", "setting", "stage"], value)
+    ours = [
+        {"model": model, "setting": setting} | {f"stage {n}": found[model, setting, n] for n in stages}
+        for model in column(rows, "model")
+        for setting in column(rows, "setting")
+    ]
+    theirs = [
+        {"model": f"{model} (paper, ImageNet)", "setting": setting}
+        | {f"stage {n}": number if n == stage else None for n in stages}
+        for model, setting, stage, number in published
+    ]
+    return [*ours, *theirs]
+
+
+def hidden_share(setting: str) -> float:
+    """Of an image, by a setting's name."""
+    if setting == CLEAN.name:
+        return 0.0
+    kind = next(kind for kind in ("PatchMask", "BlockMask", "OnlyOne") if setting.startswith(kind))
+    strength = float(setting.removeprefix(kind))
+    area = (strength / 224) ** 2
+    return {"PatchMask": strength, "BlockMask": area, "OnlyOne": 1 - area}[kind]
+
+
+# ---- words and figures
 
 
 def listed(words: Sequence[str]) -> str:
@@ -140,31 +175,37 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def beside(sections: Iterable[Section], out: Path) -> list[Section]:
-    """The sections as a page in `out` speaks of their pictures."""
-    return [
-        section._replace(content=section.content.relative_to(out)) if isinstance(section.content, Path) else section
-        for section in sections
-    ]
-
-
-def as_markdown(sections: Iterable[Section], command: str) -> str:
+def as_markdown(sections: Iterable[Section], out: Path, command: str) -> str:
+    """A page in `out`, where the figures are."""
     parts = []
     for heading, text, content in sections:
-        shown = f"![{content.stem}]({content})" if isinstance(content, Path) else markdown(content)
+        is_figure = isinstance(content, Path)
+        shown = f"![{content.stem}]({content.relative_to(out)})" if is_figure else markdown(content)
         parts += [f"## {heading}"] * bool(heading) + [text] * bool(text) + [shown]
     return "\n\n".join([*parts, f"`{command}`"]) + "\n"
 
 
 def shown(rows: Rows, digits: int = 2, without: Sequence[str] = ("note", "run")) -> Rows:
-    """As a table in a text: parts of numbers to so many digits, some columns left out."""
+    """As a table in a text: numbers rounded to so many digits, some columns left out."""
     return [
         {name: f"{value:.{digits}f}" if isinstance(value, float) else value for name, value in row.items()}
         for row in ({name: row[name] for name in row if name not in without} for row in rows)
     ]
 
 
-def fit_upright(axis: Any) -> None:
+def style(number: int) -> dict[str, Any]:
+    """The colour and marker of the line with this number, from 0."""
+    return dict(color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)])
+
+
+def legend_below(figure: Figure, columns: int, handles: Sequence[Any] = (), size: float = 10) -> None:
+    """Of the first panel, unless handles are given."""
+    if not handles:
+        handles, _ = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=size)
+
+
+def from_zero(axis: Any) -> None:
     """From 0 to just above the highest, after something was added to a finished figure."""
     axis.autoscale(enable=True, axis="y")
     axis.set_ylim(0, None)

@@ -1,33 +1,13 @@
-"""Table 1: how accurately do classifiers see when parts of pictures are hidden?"""
+"""Table 1: how accurate are classifiers when parts of images are hidden?"""
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-from matplotlib.figure import Figure
 
 from prism.metrics.complexity import parameters
 from prism.occlusion import report as occlusion_report
-from prism.occlusion.benchmark import CLEAN, PAPER_SETTINGS
 from prism.occlusion.report import PUBLISHED, PUBLISHED_SETTINGS
-from prism.reporting.figures import COLOURS
-from prism.reporting.tables import Rows
-from prism.studies.accuracy import add_costs
-from prism.studies.material import Material
-from prism.studies.study import (
-    MARKERS,
-    PAPER,
-    Progress,
-    Section,
-    Study,
-    Tables,
-    column,
-    fit_upright,
-    listed,
-    means,
-    save,
-)
+from prism.studies import study as s
 
 FILL = "mean"
 # Table 1 of the paper: parameters and FLOPs, and the deviations of PRISM's three runs
@@ -44,39 +24,33 @@ PUBLISHED_DEVIATIONS: dict[str, float] = dict(
 SIGNIFICANT = 0.05
 
 
-def measure(material: Material, out: Path, progress: Progress) -> Tables:
-    """Rows of the benchmark, with parameters and GMACs; and McNemar's test of each pair of models."""
-    subjects, pictures = material.classifiers()
-    rows, predictions = material.benchmark(pictures, PAPER_SETTINGS, out).run(subjects, progress)
-    add_costs(rows, subjects, pictures)
+def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
+    """Rows of the benchmark, with parameters and GMACs; and McNemar's test for each pair of models."""
+    subjects, images = inputs.classifiers()
+    rows, predictions = inputs.benchmark(images, s.PAPER_SETTINGS, out).run(subjects, progress)
+    s.add_costs(rows, subjects, images)
     sizes = {subject.name: parameters(subject.model) for subject in subjects}
     significance = occlusion_report.significance_table(predictions, FILL) if len(sizes) > 1 else []
-    return {
-        "table1": [{**row, "parameters": sizes[row["model"]]} for row in rows],
-        "significance": significance,
-    }
+    return {"table1": [{**row, "parameters": sizes[row["model"]]} for row in rows], "significance": significance}
 
 
-def report(tables: Tables, out: Path) -> list[Section]:
+def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
     rows, significance = tables["table1"], tables.get("significance", [])
+    caption = "Accuracy against how much is hidden. Dashed: the paper's published values on ImageNet."
     sections = [
-        Section(STUDY.title, _words(rows, significance), paper_table(rows)),
-        Section(
-            "",
-            "Accuracy against how much is hidden. Dashed: published values of the paper, on ImageNet.",
-            save(figure(rows), out / "table1.png"),
-        ),
+        s.Section("", _words(rows, significance), paper_table(rows)),
+        s.Section("", caption, s.save(figure(rows), out / "table1.png")),
     ]
     if significance:
         caption = "Differences in points; p by McNemar's exact test on the same pixels."
-        sections.append(Section("", caption, [_difference(row) for row in significance]))
+        sections.append(s.Section("", caption, [_difference(row) for row in significance]))
     return sections
 
 
-def paper_table(rows: Rows) -> Rows:
-    """The paper's layout: parameters, GMACs of clean pictures, accuracies; then the paper's own rows."""
-    sizes = means(rows, ["model"], "parameters")
-    costs = means([row for row in rows if row["setting"] == CLEAN.name], ["model"], "GMAC")
+def paper_table(rows: s.Rows) -> s.Rows:
+    """The paper's layout: parameters, GMACs of clean images, accuracies; then the paper's own rows."""
+    sizes = s.means(rows, ["model"], "parameters")
+    costs = s.means(s.where(rows, setting=s.CLEAN.name), ["model"], "GMAC")
     lines = []
     for line in occlusion_report.paper_table(rows, FILL):
         model, scores = line["model"], {setting: score for setting, score in line.items() if setting != "model"}
@@ -84,9 +58,9 @@ def paper_table(rows: Rows) -> Rows:
             size, cost = f"{sizes[model,] / 1e6:.1f} M", f"{costs[model,]:.2g} G"
         else:
             size, cost = PUBLISHED_COSTS[model.partition(" (paper")[0]]
-        lines.append({"model": model, "size": size, "FLOPs": cost, **{_heading(s): v for s, v in scores.items()}})
+        lines.append({"model": model, "size": size, "FLOPs": cost, **{_heading(n): v for n, v in scores.items()}})
     known = {setting: f"± {deviation:.2f}" for setting, deviation in PUBLISHED_DEVIATIONS.items()}
-    spread = {_heading(setting): known.get(setting, "") for setting in column(rows, "setting")}
+    spread = {_heading(setting): known.get(setting, "") for setting in s.column(rows, "setting")}
     return [*lines, {"model": "PRISM's three runs (paper, ImageNet)", "size": "", "FLOPs": "", **spread}]
 
 
@@ -99,51 +73,33 @@ def _difference(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"pair": row["pair"], "setting": row["setting"], "points": f"{row['points']:+.1f}", "p": f"{row['p']:.2g}"}
 
 
-def figure(rows: Rows) -> Figure:
+def figure(rows: s.Rows) -> s.Figure:
     """The benchmark's curves, and two of the paper's models."""
     drawn = occlusion_report.curves(rows, FILL)
-    used = len(column(rows, "model"))
+    used = len(s.column(rows, "model"))
     for axis in drawn.axes:
         kind = axis.get_title()
         for number, name in enumerate(("PRISM", "PVTv2-B1"), start=used):
             points = [(0.0, PUBLISHED[name]["clean"])]
-            points += [(hidden_share(s), score) for s, score in PUBLISHED[name].items() if s.startswith(kind)]
-            axis.plot(
-                *zip(*sorted(points), strict=True),
-                color=COLOURS[number % len(COLOURS)],
-                marker=MARKERS[number % len(MARKERS)],
-                label=f"{name} (paper, ImageNet)",
-                **PAPER,
-            )
-    fit_upright(drawn.axes[0])
+            points += [(s.hidden_share(n), score) for n, score in PUBLISHED[name].items() if n.startswith(kind)]
+            look = s.style(number) | s.PAPER
+            axis.plot(*zip(*sorted(points), strict=True), label=f"{name} (paper, ImageNet)", **look)
+    s.from_zero(drawn.axes[0])
     drawn.axes[0].get_legend().remove()  # pyright: ignore[reportOptionalMemberAccess]
     drawn.axes[1].legend(frameon=False, fontsize=8, loc="lower right")  # where blocks leave room
     return drawn
 
 
-def hidden_share(setting: str) -> float:
-    """Of a picture, by a setting's name."""
-    if setting == CLEAN.name:
-        return 0.0
-    kind = next(kind for kind in ("PatchMask", "BlockMask", "OnlyOne") if setting.startswith(kind))
-    strength = float(setting.removeprefix(kind))
-    area = (strength / 224) ** 2
-    return {"PatchMask": strength, "BlockMask": area, "OnlyOne": 1 - area}[kind]
-
-
-def _words(rows: Rows, significance: Rows) -> str:
-    scores = means(rows, ["model", "setting"], "top-1")
-    models, settings = column(rows, "model"), column(rows, "setting")
-    hiding = [setting for setting in settings if setting != CLEAN.name]
-    clean = listed([f"{model} {scores[model, CLEAN.name]:.1f} %" for model in models])
-    said = [f"On {rows[0]['images']} whole pictures, top-1 accuracy is {clean}."]
+def _words(rows: s.Rows, significance: s.Rows) -> str:
+    scores = s.means(rows, ["model", "setting"], "top-1")
+    models, settings = s.column(rows, "model"), s.column(rows, "setting")
+    hiding = [setting for setting in settings if setting != s.CLEAN.name]
+    clean = s.listed([f"{scores[model, s.CLEAN.name]:.1f} % for {model}" for model in models])
+    said = [f"On {rows[0]['images']} clean images, top-1 accuracy is {clean}."]
     for model in models:
-        worst = min(hiding, key=lambda setting, model=model: scores[model, setting])
-        best = max(hiding, key=lambda setting, model=model: scores[model, setting])
-        said.append(
-            f"With parts hidden, {model} has from {scores[model, worst]:.1f} % ({worst}) to "
-            f"{scores[model, best]:.1f} % ({best})."
-        )
+        own = {setting: scores[model, setting] for setting in hiding}
+        worst, best = min(own, key=own.__getitem__), max(own, key=own.__getitem__)
+        said.append(f"Under occlusion, {model} has {own[worst]:.1f} % ({worst}) to {own[best]:.1f} % ({best}).")
     first = next((model for model in models if model.startswith("prism_")), models[0])
     for other in (model for model in models if model != first):
         gaps = {setting: scores[first, setting] - scores[other, setting] for setting in hiding}
@@ -165,15 +121,3 @@ def _words(rows: Rows, significance: Rows) -> str:
         "measured here."
     )
     return " ".join(said)
-
-
-STUDY = Study(
-    "table1",
-    "Classification under occlusion",
-    "how accurate are classifiers when patches, a block, or all but a block are hidden?",
-    "Table 1",
-    "classifiers; several runs of a model give deviations",
-    "classifiers",
-    measure,
-    report,
-)

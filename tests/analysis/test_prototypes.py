@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from prism.studies.prototypes import around_peak, atlas
+from prism.analysis.prototypes import around_peak, atlas
 from tests.model.small import pictures, small_prism
 
 

@@ -1,22 +1,34 @@
 """Recovery is what a stage's own states say, token by token."""
 
+from itertools import pairwise
+
 import torch
 
-from prism.studies.recovery import closeness, closeness_by_token, states
+from prism.analysis.recovery import closeness, closeness_by_token, closeness_when_halted
 from tests.model.small import pictures, small_prism
 
 
-def test_states_are_what_fixed_steps_give():
+def test_a_stage_stopped_after_any_step_is_what_fixed_steps_give():
     model, images = small_prism(max_steps=4).eval(), pictures(3)
     with torch.inference_mode():
-        walked = list(states(model.stages[0], images))  # pyright: ignore
+        walked = list(model.stages[0].steps(images))  # pyright: ignore
         assert len(walked) == 4
-        for steps, state in enumerate(walked, start=1):
+        for steps, step in enumerate(walked, start=1):
             model.fixed_steps = (steps, 1, 1, 1)
-            torch.testing.assert_close(state, model.pyramid(images, stages=1).features[0])
+            assert step.features.equal(model.pyramid(images, stages=1).features[0])
+        for step, following in pairwise(walked):
+            assert following.before is step.refinement.tokens
 
 
-def test_a_clean_picture_is_as_close_to_itself_as_can_be():
+def test_a_network_may_have_any_number_of_stages():
+    model = small_prism(widths=(8, 12, 16), slots=(5, 4, 4), max_steps=2).eval()
+    assert [cosines.shape for cosines in closeness(model, pictures(2), pictures(2))] == [(2, 2)] * 3
+    more = small_prism(widths=(8, 12, 16, 24, 32), slots=(5, 4, 4, 3, 2)).eval()
+    assert len(more.pyramid(pictures(1)).features) == 5
+    assert more(pictures(1)).shape == (1, 7)
+
+
+def test_a_clean_image_is_as_close_to_itself_as_can_be():
     model, images = small_prism(max_steps=3).eval(), pictures(2)
     model.fixed_steps = 3  # so that what is compared with is the state after the last step
     for cosines in closeness(model, images, images):
@@ -25,13 +37,10 @@ def test_a_clean_picture_is_as_close_to_itself_as_can_be():
         assert (cosines <= 1 + 1e-6).all()
 
 
-def test_later_stages_see_what_earlier_ones_made_of_the_occluded_picture():
+def test_later_stages_see_what_earlier_ones_made_of_the_occluded_image():
     model, clean, occluded = small_prism(max_steps=2).eval(), pictures(2), pictures(2)
     model.fixed_steps = 2
-    expected = [
-        torch.nn.functional.cosine_similarity(a, b, dim=1)
-        for a, b in zip(model.pyramid(occluded).features, model.pyramid(clean).features, strict=True)
-    ]
+    expected = closeness_when_halted(model, clean, occluded)
     for cosines, whole in zip(closeness_by_token(model, clean, occluded), expected, strict=True):
         torch.testing.assert_close(cosines[:, -1], whole)
 

@@ -3,9 +3,9 @@
 import timm
 import torch
 
+from prism.analysis.pairs import Pairs, hidden_tokens
+from prism.analysis.similarity import cosines, stage_maps
 from prism.occlusion.benchmark import Occluded, Setting
-from prism.studies.pairs import Pairs, hidden_tokens
-from prism.studies.similarity import cosines, stage_maps
 from tests.model.small import pictures, small_prism
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from prism.studies.variants import switched
+from prism.analysis.variants import switched
 from tests.model.small import pictures, small_prism
 
 

@@ -9,13 +9,15 @@ import pytest
 import torch
 from PIL import Image
 
+from prism.analysis.pairs import hide
 from prism.app import drawing, samples
-from prism.app.explanation import Explanation, Switches, explain, hide
+from prism.app.explanation import Explanation, Switches, explain
 from prism.app.intake import as_pixels, read_url
 from prism.app.networks import Players, open_players
 from prism.app.samples import Examples
 from prism.data.scenes import SHAPES
 from prism.occlusion.benchmark import Setting
+from prism.occlusion.masks import mask_generator
 from tests.app.small import SIZE, save_baseline, save_prism
 
 COLOUR = torch.tensor([0.2, 0.4, 0.6])
@@ -38,9 +40,8 @@ def examples(players: Players) -> Examples:
 
 
 def explained(players: Players, switches: Switches = USUAL, strength: float = 112) -> Explanation:
-    image = as_pixels(read_url(samples.samples(players, None)[0].picture), SIZE)
-    nothing = torch.zeros(SIZE, SIZE, dtype=torch.bool)
-    return explain(players, hide(image, nothing, Setting("BlockMask", strength), 0, COLOUR), switches)
+    image = as_pixels(read_url(samples.samples(players, None)[0].image), SIZE)
+    return explain(players, hide(image, Setting("BlockMask", strength), mask_generator(0, 0), COLOUR), switches)
 
 
 def test_everything_is_there_and_inside_the_page(players: Players, examples: Examples):
@@ -51,7 +52,7 @@ def test_everything_is_there_and_inside_the_page(players: Players, examples: Exa
     assert page.count('<div class="stage">') == 4
     assert page.count("data-step=") == sum(len(s.clean) + len(s.occluded) for s in found.stages)
     assert page.count("<polyline") == 4
-    assert "25% of the picture is hidden" in page
+    assert "25% of the image is hidden" in page
     assert all(source.startswith("data:image/") for source in re.findall(r'src="([^"]*)"', page))
     assert "http" not in re.sub(r"data:[^\"]*", "", page)
 
@@ -74,9 +75,9 @@ def test_names_are_text(players: Players):
 
 
 def test_without_memory_or_examples_it_says_so(players: Players, examples: Examples):
-    assert "the memory is not asked" in drawing.results(explained(players, Switches(memory=False)), examples)
-    assert "with other pictures" not in drawing.results(explained(players), None)
-    assert "with other pictures" in drawing.results(explained(players), examples)
+    assert "the memory is off" in drawing.results(explained(players, Switches(memory=False)), examples)
+    assert "with other images" not in drawing.results(explained(players), None)
+    assert "with other images" in drawing.results(explained(players), examples)
 
 
 def test_nothing_hidden_has_no_curve(players: Players):
@@ -103,7 +104,7 @@ def test_a_slot_map_is_never_large():
 
 def test_an_example_is_bright_in_its_region_alone(examples: Examples):
     prototype = next(iter(examples.prototypes[3].values()))
-    sheet = drawing.strip(torch.ones_like(examples.pictures), prototype.regions[:1])
+    sheet = drawing.strip(torch.ones_like(examples.images), prototype.regions[:1])
     left, top, right, bottom = (round(edge * drawing.EXAMPLE / SIZE) for edge in prototype.regions[0].box)
     bright = np.asarray(sheet.convert("L")) > 230
     inside = np.zeros_like(bright)

@@ -1,4 +1,4 @@
-"""What is shown of a picture follows from the picture, the mask and the switches, and from nothing else."""
+"""What is shown of an image follows from the image, the mask and the switches, and from nothing else."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from prism.app.explanation import Switches, explain, hide, switched
+from prism.analysis.pairs import Pair, hide, normalise
+from prism.app.explanation import Switches, explain, twin
 from prism.app.networks import Players, open_players
 from prism.data.scenes import render_scene
 from prism.occlusion.benchmark import CLEAN, Setting
-from prism.studies.pairs import Pair, as_seen
+from prism.occlusion.masks import mask_generator
 from tests.app.small import SIZE, save_baseline, save_prism
 
 COLOUR = torch.tensor([0.2, 0.4, 0.6])
@@ -28,15 +29,15 @@ def scene(seed: int = 0) -> torch.Tensor:
 
 
 def half_hidden(seed: int = 0) -> Pair:
-    return hide(scene(seed), NOTHING, Setting("BlockMask", 140), seed, COLOUR)
+    return hide(scene(seed), Setting("BlockMask", 140), mask_generator(0, seed), COLOUR)
 
 
 def test_what_is_painted_and_what_is_masked_are_both_hidden():
     painted = NOTHING.clone()
     painted[:4] = True
     image = scene()
-    pair = hide(image, painted, Setting("BlockMask", 112), 3, COLOUR)
-    masked = hide(image, NOTHING, Setting("BlockMask", 112), 3, COLOUR).hidden
+    pair = hide(image, Setting("BlockMask", 112), mask_generator(0, 3), COLOUR, painted)
+    masked = hide(image, Setting("BlockMask", 112), mask_generator(0, 3), COLOUR).hidden
     assert masked.sum() == (SIZE // 2) ** 2
     assert torch.equal(pair.hidden, painted | masked)
     assert torch.equal(pair.occluded[:, ~pair.hidden], image[:, ~pair.hidden])
@@ -51,7 +52,7 @@ def test_the_answers_are_the_networks_own(players: Players):
         assert subject is not None
         for choices, image in ((answer.clean, pair.clean), (answer.occluded, pair.occluded)):
             with torch.inference_mode():
-                wanted = subject.model(as_seen(image[None], subject))[0].softmax(0)
+                wanted = subject.model(normalise(image[None], subject.mean, subject.std))[0].softmax(0)
             assert len(choices) == 5
             assert [c.probability for c in choices] == sorted((c.probability for c in choices), reverse=True)
             for name, probability in choices:
@@ -59,7 +60,7 @@ def test_the_answers_are_the_networks_own(players: Players):
 
 
 def test_nothing_hidden_changes_nothing_and_has_nothing_to_recover(players: Players):
-    found = explain(players, hide(scene(), NOTHING, CLEAN, 0, COLOUR), Switches())
+    found = explain(players, hide(scene(), CLEAN, mask_generator(0, 0), COLOUR), Switches())
     assert all(answer.clean == answer.occluded for answer in found.answers)
     assert all(np.array_equal(a, b) for s in found.stages for a, b in zip(s.clean, s.occluded, strict=True))
     assert found.recovery is None
@@ -94,11 +95,17 @@ def test_the_network_is_left_as_it_was(players: Players):
     before = players.network.memory, players.network.fixed_steps
     explain(players, half_hidden(), Switches(memory=False, steps=1))
     assert (players.network.memory, players.network.fixed_steps) == before
-    with pytest.raises(RuntimeError), switched(players.network, Switches(memory=False, steps=1)):
-        raise RuntimeError
-    with pytest.raises(ValueError, match="fixed_steps"), switched(players.network, Switches(steps=0)):
-        pass
+    with pytest.raises(ValueError, match="fixed_steps"):
+        twin(players.network, Switches(steps=0))
     assert (players.network.memory, players.network.fixed_steps) == before
+
+
+def test_twins_are_made_once_and_share_the_weights(players: Players):
+    own, forgetful = twin(players.network, Switches()), twin(players.network, Switches(memory=False))
+    assert own is twin(players.network, Switches())
+    assert forgetful.memory == "off"
+    for weight, same, again in zip(players.network.parameters(), own.parameters(), forgetful.parameters(), strict=True):
+        assert weight is same is again
 
 
 def test_visitors_with_other_switches_do_not_disturb_each_other(players: Players):

@@ -62,11 +62,11 @@ def test_nothing_else_is_there(client: TestClient, path: str, method: str):
 def test_a_message_names_no_file(client: TestClient):
     """Gradio would fetch it, whatever the component, before any code of ours runs."""
     join = "/gradio_api/queue/join"
-    innocent = {"data": [{"picture": "data:image/png;base64,path", "mask": ""}, "Brush"], "event_data": None}
+    innocent = {"data": [{"image": "data:image/png;base64,path", "mask": ""}, "Brush"], "event_data": None}
     assert client.post(join, json=innocent).text != ""
     assert client.post(join, json=innocent).status_code == 200
     file = {"path": "http://elsewhere/huge.iso", "meta": {"_type": "gradio.FileData"}}
-    for body in ({"data": [file]}, {"data": [{"picture": [file]}]}, {"event_data": {"a": {"b": file}}}):
+    for body in ({"data": [file]}, {"data": [{"image": [file]}]}, {"event_data": {"a": {"b": file}}}):
         assert client.post(join, json=body).status_code == 400
     hidden = b'{"data": [{"\\u0070ath": "/etc/passwd"}]}'
     assert client.post(join, content=hidden).status_code == 400

@@ -33,17 +33,17 @@ def test_without_a_file_those_of_the_package_play():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "carries no weights: give --checkpoint"),
+        ((), "ships no weights: pass --checkpoint"),
         (("--checkpoint", "{place}/none.safetensors"), "there is no checkpoint"),
-        (("--checkpoint", "{place}/baseline.safetensors"), "which is no PRISM: give it as --baseline"),
+        (("--checkpoint", "{place}/baseline.safetensors"), "which is not a PRISM: pass it as --baseline"),
         (("--checkpoint", "{place}/detector.safetensors"), "is for detection"),
         (("--checkpoint", "{place}/ours.safetensors", "--baseline", "{place}/large.safetensors"), "at 96 pixels"),
-        (("--checkpoint", "{place}/ours.safetensors", "--baseline", "{place}/other.safetensors"), "does not know"),
+        (("--checkpoint", "{place}/ours.safetensors", "--baseline", "{place}/other.safetensors"), "was not trained on"),
         (("--checkpoint", "{place}/cats.safetensors", "--examples", "{place}/none"), "there is no folder"),
-        (("--checkpoint", "{place}/cats.safetensors", "--examples", "{place}/empty"), "there is no picture in"),
+        (("--checkpoint", "{place}/cats.safetensors", "--examples", "{place}/empty"), "there is no image in"),
         (
             ("--checkpoint", "{place}/ours.safetensors", "--host", "no.such.host.invalid"),
-            "invalid:7860 cannot be had",
+            "cannot listen on no.such.host.invalid:7860",
         ),
         (("--checkpoint", "{place}/ours.safetensors", "--port", "70000"), "from 1 to 65535, got 70000"),
     ],

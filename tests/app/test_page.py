@@ -146,8 +146,8 @@ def open_file(page: Page, name: str, data: bytes) -> None:
     page.set_input_files(".easel input[type=file]", {"name": name, "mimeType": "image/png", "buffer": data})
 
 
-def picture_of(page: Page) -> str:
-    return page.locator(".easel .picture").get_attribute("src") or ""
+def image_of(page: Page) -> str:
+    return page.locator(".easel .image").get_attribute("src") or ""
 
 
 def one_colour(colour: str) -> bytes:
@@ -161,7 +161,7 @@ def test_a_sample_is_chosen_and_painted_over(visit: Callable[[], Page], playgrou
     expect(hint).to_contain_text(f"It shows: {playground.samples[0].truth}")
     expect(hint).to_contain_text("Nothing is hidden yet")
     page.locator(".easel .samples button").nth(3).click()
-    expect(page.locator(".easel .picture")).to_have_attribute("src", playground.samples[3].picture)
+    expect(page.locator(".easel .image")).to_have_attribute("src", playground.samples[3].image)
     expect(hint).to_contain_text(f"It shows: {playground.samples[3].truth}")
     whole, hidden = said(page, 0, 0), said(page, 0, 1)
     assert whole == hidden
@@ -181,7 +181,7 @@ def test_memory_and_steps_are_switched(visit: Callable[[], Page]):
     baseline = said(page, 1, 0)
     expect(page.locator(".recalled figure").first).to_contain_text("prototype")
     page.get_by_label("Memory").click()
-    expect(page.locator(".recalled").first).to_contain_text("the memory is not asked")
+    expect(page.locator(".recalled").first).to_contain_text("the memory is off")
     assert said(page, 0, 0) != with_memory
     page.get_by_label("Memory").click()
     expect(page.locator(".recalled figure").first).to_contain_text("prototype")
@@ -196,13 +196,13 @@ def test_masks_come_from_a_slider_and_can_be_moved(visit: Callable[[], Page]):
     page = visit()
     expect(page.get_by_role("button", name="Elsewhere")).to_be_hidden()
     page.get_by_label("BlockMask").click()
-    expect(page.locator(".results section p").first).to_contain_text("25% of the picture is hidden")
+    expect(page.locator(".results section p").first).to_contain_text("25% of the image is hidden")
     expect(page.locator(".easel .veil")).to_have_attribute("src", PNG)
     before = page.locator(".easel .veil").get_attribute("src") or ""
     page.get_by_role("button", name="Elsewhere").click()
     expect(page.locator(".easel .veil")).not_to_have_attribute("src", before)
     page.get_by_label("OnlyOne").click()
-    expect(page.locator(".results section p").first).to_contain_text("75% of the picture is hidden")
+    expect(page.locator(".results section p").first).to_contain_text("75% of the image is hidden")
 
 
 @in_a_browser
@@ -231,54 +231,54 @@ def test_slot_maps_follow_the_step_slider_and_the_page_can_be_kept(visit: Callab
 @in_a_browser
 def test_bad_files_are_refused_with_a_message_and_the_page_goes_on(visit: Callable[[], Page], tmp_path: Path):
     page = visit()
-    before = picture_of(page)
+    before = image_of(page)
     large = tmp_path / "large.png"
     with large.open("wb") as file:
         file.truncate(MOST_BYTES + 1_000_000)
     for name, data, message in (
         ("corrupt.png", one_colour("red")[:50], "the file is damaged"),
-        ("text.png", b"no picture", "no picture that can be read"),
-        ("bomb.png", blank_png(20_000, 10_000), "at most 32 megapixels"),
-        ("large.png", None, "at most 20 are taken"),
+        ("text.png", b"no picture", "not a readable image"),
+        ("bomb.png", blank_png(20_000, 10_000), "limit is 32 megapixels"),
+        ("large.png", None, "limit is 20 MB"),
     ):
         if data is None:
             page.set_input_files(".easel input[type=file]", large)
         else:
             open_file(page, name, data)
         expect(page.locator(".toast-body").filter(has_text=message)).to_be_visible()
-    assert picture_of(page) == before
+    assert image_of(page) == before
     open_file(page, "good.png", one_colour("red"))
-    expect(page.locator(".easel .picture")).not_to_have_attribute("src", before)
-    assert read_url(picture_of(page)).getcolors() == [(79 * 79, (255, 0, 0))]
+    expect(page.locator(".easel .image")).not_to_have_attribute("src", before)
+    assert read_url(image_of(page)).getcolors() == [(79 * 79, (255, 0, 0))]
 
 
 @in_a_browser
 def test_two_visitors_at_once_do_not_meet(visit: Callable[[], Page]):
     red, blue = visit(), visit()
-    start = picture_of(red)
+    start = image_of(red)
     open_file(red, "mine.png", one_colour("red"))
     open_file(blue, "mine.png", one_colour("blue"))
     blue.get_by_label("Memory").click()
     for page in (red, blue):
-        expect(page.locator(".easel .picture")).not_to_have_attribute("src", start)
+        expect(page.locator(".easel .image")).not_to_have_attribute("src", start)
     paint(red)
     expect(red.locator(".recovery")).to_be_visible()
-    expect(blue.locator(".recalled").first).to_contain_text("the memory is not asked")
+    expect(blue.locator(".recalled").first).to_contain_text("the memory is off")
     for page, colour in ((red, (255, 0, 0)), (blue, (0, 0, 255))):
         seen = page.locator(".answer img").first
         expect(seen).to_have_attribute("src", PNG)
         assert read_url(seen.get_attribute("src") or "").getcolors() == [(32 * 32, colour)]
     assert "Nothing is hidden yet" in blue.locator(".results section p").first.inner_text()
-    assert "the memory is not asked" not in red.locator(".results .stages").inner_text()
+    assert "the memory is off" not in red.locator(".results .stages").inner_text()
 
 
 @in_a_browser
 def test_the_webcam_gives_a_picture(visit: Callable[[], Page]):
     page = visit()
-    before = picture_of(page)
+    before = image_of(page)
     page.get_by_role("button", name="Webcam").click()
-    page.get_by_role("button", name="Take it").click()
-    expect(page.locator(".easel .picture")).not_to_have_attribute("src", before)
+    page.get_by_role("button", name="Take photo").click()
+    expect(page.locator(".easel .image")).not_to_have_attribute("src", before)
     expect(page.get_by_role("button", name="Webcam")).to_be_visible()
 
 
@@ -309,18 +309,18 @@ def answered(address: str, method: str, path: str, headers: dict[str, str] | Non
     [
         (None, CLEAN, 0),
         ("text", CLEAN, 0),
-        ({"picture": 5}, CLEAN, 0),
-        ({"picture": "/etc/passwd"}, CLEAN, 0),
-        ({"picture": "good", "mask": "data:image/png;base64,AAAA"}, CLEAN, 0),
-        ({"picture": "good"}, Setting("PatchMask", 7), 0),
-        ({"picture": "good"}, CLEAN, -1),
+        ({"image": 5}, CLEAN, 0),
+        ({"image": "/etc/passwd"}, CLEAN, 0),
+        ({"image": "good", "mask": "data:image/png;base64,AAAA"}, CLEAN, 0),
+        ({"image": "good"}, Setting("PatchMask", 7), 0),
+        ({"image": "good"}, CLEAN, -1),
     ],
 )
 def test_a_message_that_no_browser_would_send_is_answered_by_a_sentence(
     playground: Playground, value: object, setting: Setting, seed: int
 ):
-    if isinstance(value, dict) and value.get("picture") == "good":
-        value = value | {"picture": playground.samples[0].picture}
+    if isinstance(value, dict) and value.get("image") == "good":
+        value = value | {"image": playground.samples[0].image}
     with pytest.raises(gr.Error) as refused:
         _explained(playground, value, setting, seed, Switches())
     assert "Traceback" not in str(refused.value)

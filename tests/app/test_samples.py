@@ -1,4 +1,4 @@
-"""Pictures to begin with are of the kind that the network knows."""
+"""Images to begin with are of the kind that the network knows."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_a_network_of_shapes_gets_scenes_as_it_was_judged_by(tmp_path: Path):
     for index, sample in enumerate(found):
         picture, label = judged[index]
         assert sample.truth == SHAPES[label]
-        assert np.array_equal(np.asarray(read_url(sample.picture)), np.asarray(picture))
+        assert np.array_equal(np.asarray(read_url(sample.image)), np.asarray(picture))
 
 
 def test_another_network_gets_pictures_of_the_folder_and_free_ones(tmp_path: Path):
@@ -36,10 +36,10 @@ def test_another_network_gets_pictures_of_the_folder_and_free_ones(tmp_path: Pat
     assert [sample.truth for sample in found[2:]] == [""] * (samples.CHOICE - 2)
     scenes = samples.examples(players, None)
     assert scenes is not None
-    assert len(scenes.pictures) == samples.EXAMPLES
+    assert len(scenes.images) == samples.EXAMPLES
     shown = samples.examples(players, tmp_path / "pictures")
     assert shown is not None
-    assert shown.pictures.shape == (2, 3, SIZE, SIZE)
+    assert shown.images.shape == (2, 3, SIZE, SIZE)
     assert len(shown.prototypes) == 4
 
 

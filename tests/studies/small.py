@@ -1,4 +1,4 @@
-"""Runs of seconds: all that studies look at, as small as it can be."""
+"""Runs of seconds: all that studies need, as small as it can be."""
 
 from pathlib import Path
 

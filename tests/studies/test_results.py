@@ -117,7 +117,7 @@ def ask(name: str, *arguments: str, out: Path) -> None:
 def test_a_study_of_given_weights(weights: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     ask("table1", f"prism_nano={weights['prism']}", weights["baseline"], out=tmp_path)
     assert {row["model"] for row in read_csv(tmp_path / "table1.csv")} == {"prism_nano", "resnet10t"}
-    assert "top-1 accuracy is prism_nano" in capsys.readouterr().out
+    assert "% for prism_nano" in capsys.readouterr().out
     ask("similarity", weights["prism"], out=tmp_path)
     assert "no second model" in (tmp_path / "similarity.md").read_text()
 
@@ -126,7 +126,7 @@ def test_one_model_is_ablated(tmp_path: Path):
     names = ("prism_nano", "prism_tiny")
     ask("ablation", *names, out=tmp_path)
     assert {row["model"] for row in read_csv(tmp_path / "ablation.csv")} == {"prism_nano"}
-    assert "Left out: prism_tiny, since one model is ablated, the first." in (tmp_path / "ablation.md").read_text()
+    assert "Left out: prism_tiny, since only the first model is ablated." in (tmp_path / "ablation.md").read_text()
 
 
 def test_what_does_not_apply_is_left_out_and_said(weights: dict[str, str], tmp_path: Path):
@@ -134,7 +134,7 @@ def test_what_does_not_apply_is_left_out_and_said(weights: dict[str, str], tmp_p
     said = (tmp_path / "ablation.md").read_text()
     for sentence in (
         "Left out: resnet10t, since it has neither steps nor a memory.",
-        "Left out: (a) most steps in training, since all checkpoints were trained with as many.",
+        "Left out: (a) most steps in training, since all checkpoints were trained with the same number.",
         "was trained without a quantiser.",
     ):
         assert sentence in said
@@ -147,11 +147,11 @@ def test_what_does_not_apply_is_left_out_and_said(weights: dict[str, str], tmp_p
         (("halting", "baseline"), "only PRISM takes steps"),
         (("recovery", "baseline"), "only PRISM takes steps"),
         (("slots", "baseline"), "only PRISM has slots"),
-        (("cost", "baseline"), "only PRISM's cost can be chosen"),
+        (("cost", "baseline"), "only PRISM can trade accuracy for cost"),
         (("prototypes", "forgetful"), "only a PRISM with a quantised memory has prototypes"),
-        (("halting-training", "prism"), "there is no log.jsonl beside it"),
-        (("table2a", "prism"), "is one of the classifiers, and this study is of detectors"),
-        (("table9", "prism"), "no study is called 'table9'"),
+        (("halting-training", "prism"), "there is no log.jsonl next to it"),
+        (("table2a", "prism"), "is one of the classifiers, but this study needs detectors"),
+        (("table9", "prism"), "there is no study 'table9'"),
         (("all", "prism"), "give no checkpoints"),
     ],
 )

@@ -1,16 +1,19 @@
 """Numbers go through the CSV: what is drawn and said is what was written there."""
 
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from prism.occlusion import detection as detection_benchmark
 from prism.occlusion import report as occlusion_report
 from prism.occlusion import segmentation as segmentation_benchmark
-from prism.studies import ablation, halting, similarity, table1
-from prism.studies.catalogue import STUDIES, find_study, overview
-from prism.studies.material import Material
-from prism.studies.study import Section, Study, conduct, listed, read_csv, write_csv
+from prism.studies import ablation, catalogue, halting, similarity, table1
+from prism.studies.catalogue import STUDIES, Study, find_study, overview
+from prism.studies.inputs import Inputs
+from prism.studies.study import Section, conduct, hidden_share, listed, method_of, read_csv, write_csv
 
 
 def test_columns_come_back_as_what_they_are(tmp_path: Path):
@@ -29,20 +32,21 @@ def test_columns_come_back_as_what_they_are(tmp_path: Path):
 def test_a_report_sees_the_csv_and_nothing_else(quick: bool, tmp_path: Path):
     seen = []
 
-    def measure(material, out, progress):
+    def measure(inputs, out, progress):
         return {"numbers": [{"x": 1, "unseen": object}], "none": []}
 
     def report(tables, out):
         seen.append(tables)
-        return [Section("Heading", "Words.", tables["numbers"])]
+        return [Section("", "Words.", tables["numbers"])]
 
-    made = Study("numbers", "Title", "what?", "", "nothing", "classifiers", measure, report)
-    conduct(made, Material((), quick=quick), tmp_path, "prism study numbers", lambda _: None)
+    made, method = Study("numbers", "Title", "what?", "", "nothing"), SimpleNamespace(measure=measure, report=report)
+    conduct(made, method, Inputs((), quick=quick), tmp_path, "prism study numbers", lambda _: None)
     note = "smoke run" if quick else None
     assert seen == [{"numbers": [{"x": 1, "unseen": "<class 'object'>", "note": note}]}]
     for file in ("numbers.md", "report.html"):
         text = (tmp_path / file).read_text()
         assert "Words." in text
+        assert "Title" in text
         assert ("smoke run" in text) == quick
     assert "`prism study numbers`" in (tmp_path / "numbers.md").read_text()
 
@@ -66,8 +70,17 @@ def test_a_difference_of_the_other_sign_is_no_lead():
 def test_every_study_says_what_it_is():
     assert [row["study"] for row in overview()] == list(STUDIES)
     assert len({study.answers for study in STUDIES.values()}) == len(STUDIES)
-    with pytest.raises(ValueError, match="no study is called 'table9'; there are table1"):
+    for study in STUDIES.values():
+        assert callable(method_of(study).measure)
+        assert callable(method_of(study).report)
+    with pytest.raises(ValueError, match="there is no study 'table9'; choose one of table1"):
         find_study("table9")
+
+
+def test_the_list_needs_nothing_large():
+    """Run by its path: importing the package itself brings torch."""
+    script = f"import runpy, sys; runpy.run_path({catalogue.__file__!r}); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
 
 
 def test_words_are_listed():
@@ -90,5 +103,5 @@ def test_the_papers_numbers_agree_with_one_another():
 
 
 def test_shares_hidden_by_a_setting():
-    shares = {name: table1.hidden_share(name) for name in ("clean", "PatchMask0.6", "BlockMask112", "OnlyOne112")}
+    shares = {name: hidden_share(name) for name in ("clean", "PatchMask0.6", "BlockMask112", "OnlyOne112")}
     assert shares == {"clean": 0, "PatchMask0.6": 0.6, "BlockMask112": 0.25, "OnlyOne112": 0.75}

@@ -1,9 +1,9 @@
-// A picture to paint on. Its value is {picture, mask, truth}: what lies on the easel, and what was painted, black on
-// white. Files are not opened here: they go to the server as they are, which judges them and sends a picture back.
+// An image to paint on. Its value is {image, mask, truth}: what lies on the easel, and what was painted, black on
+// white. Files are not opened here: they go to the server as they are, which checks them and sends an image back.
 
 const canvas = element.querySelector("canvas"), pen = canvas.getContext("2d");
 const find = (selector) => element.querySelector(selector);
-const picture = find(".picture"), veil = find(".veil"), video = find("video"), chooser = find("input[type=file]");
+const image = find(".image"), veil = find(".veil"), video = find("video"), chooser = find("input[type=file]");
 let strokes = [], stroke = null, shown = null;
 
 function draw(context, colour) {
@@ -38,9 +38,9 @@ function send() {
 }
 
 function show() {
-  if (!props.value || props.value.picture === shown) return;
-  shown = props.value.picture;
-  picture.src = shown;
+  if (!props.value || props.value.image === shown) return;
+  shown = props.value.image;
+  image.src = shown;
   strokes = [];
   repaint();
 }
@@ -93,7 +93,7 @@ async function webcam() {
       return trigger("upload", { size: 0, webcam: false });
     }
     element.classList.add("filming");
-    find("[data-do=webcam]").textContent = "Take it";
+    find("[data-do=webcam]").textContent = "Take photo";
     return;
   }
   const still = document.createElement("canvas");
