@@ -1,9 +1,9 @@
-"""Table 3, the ablations: what do the most steps in training, the memory and dynamic halting gain?
+"""Table 3: what do more steps in training, the memory, and dynamic halting gain under occlusion?
 
 (a) compares trainings; (b) and (c) are switches of one training at inference.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.lines import Line2D
 
@@ -38,15 +38,6 @@ COMPARED = {
 }
 
 
-class Case(NamedTuple):
-    """A row of a part: a subject under some switches, and the training run it is of."""
-
-    part: str
-    variant: str
-    subject: s.Subject
-    run: str
-
-
 def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
     """Accuracy of every variant in the paper's four settings."""
     found = inputs.prisms("only PRISM has parts to ablate")
@@ -58,7 +49,7 @@ def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
     cases = []
     if len({*steps.values()}) > 1:
         fewest_first = sorted(prisms, key=lambda subject: steps[subject.run])
-        cases = [Case(STEPS, str(steps[subject.run]), subject, subject.run) for subject in fewest_first]
+        cases = [_case(STEPS, str(most := steps[subject.run]), subject, max_steps=most) for subject in fewest_first]
     else:
         left_out += s.skipped([STEPS], "all checkpoints were trained with the same number")
     base = PAPER_MAX_STEPS if PAPER_MAX_STEPS in steps.values() else next(iter(steps.values()))
@@ -69,24 +60,16 @@ def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
             left_out += s.skipped([MEMORY], f"{subject.run} was trained without a quantiser")
         cases += [_case(FIXED, str(t), subject, fixed_steps=t) for t in range(1, MOST_FIXED + 1)]
         cases.append(_case(FIXED, DYNAMIC, subject, fixed_steps=None))
-    subjects = list({(case.subject.name, case.subject.run): case.subject for case in cases}.values())
-    rows, _ = inputs.benchmark(found.images, SETTINGS, out).run(subjects, progress)
-    s.add_costs(rows, subjects, found.images)
-    measured = [
-        {"part": case.part, "variant": case.variant, **row, "run": case.run}
-        for case in cases
-        for row in s.where(rows, model=case.subject.name, run=case.subject.run)
-    ]
-    return {"ablation": measured, s.SKIPPED: left_out}
+    measured = s.measure_cases(inputs, found.images, SETTINGS, cases, out, progress)
+    return {"ablation": [{**case.columns, **row, "run": case.run} for case, row in measured], s.SKIPPED: left_out}
 
 
-def _case(part: str, variant: str, subject: s.Subject, **switches: Any) -> Case:
-    network = _network(subject)
+def _case(part: str, variant: str, subject: s.Subject, **switches: Any) -> s.Case:
+    network, twin = _network(subject), subject
     ((name, value),) = switches.items()
-    if getattr(network, name) == value:  # as it is: measured once for all parts
-        return Case(part, variant, subject, subject.run)
-    twin = subject._replace(run=f"{subject.run}, {name} {value}", model=switched(network, **switches))
-    return Case(part, variant, twin, subject.run)
+    if getattr(network, name) != value:  # as it is, it is measured once for all parts
+        twin = subject._replace(run=f"{subject.run}, {name} {value}", model=switched(network, **switches))
+    return s.Case({"part": part, "variant": variant}, twin, subject.run)
 
 
 def _network(subject: s.Subject) -> Prism:

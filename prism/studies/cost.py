@@ -1,11 +1,11 @@
-"""What does accuracy cost? One trained PRISM, its halting made more or less eager, against GMACs and measured time.
+"""Beyond the paper: what do steps cost in GMACs and in measured time, and how much accuracy do they gain?
 
-Time is that of the steps really taken: each case is forced to the mean steps that its images took, and all cases are
-timed in turn.
+One trained PRISM, its halting made more or less eager. Time is that of the steps really taken: each case is forced to
+the mean steps that its images took, and all cases are timed in turn.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -21,62 +21,47 @@ BATCH = 16  # that is timed
 AS_TRAINED = SHIFTED, 0
 
 
-class Case(NamedTuple):
-    sweep: str
-    value: float
-    subject: s.Subject
-    run: str  # of training
-
-
 def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
     """Accuracy, mean steps, GMACs and images per second of every case in every setting."""
     found = inputs.prisms("only PRISM can trade accuracy for cost")
     swept = list({subject.name: subject for subject in reversed(found.subjects)}.values())[::-1]
     biases = QUICK_BIASES if inputs.quick else BIASES
-    cases = {
-        (case.subject.name, case.subject.run): case
-        for subject in swept
-        for case in (_case(subject, *variant) for variant in sweeps(subject.model, biases))
-    }
-    subjects = [case.subject for case in cases.values()]
-    rows, _ = inputs.benchmark(found.images, SETTINGS, out).run(subjects, progress)
-    s.add_costs(rows, subjects, found.images)
+    cases = [_case(subject, *variant) for subject in swept for variant in sweeps(subject.model, biases)]
+    measured = s.measure_cases(inputs, found.images, SETTINGS, cases, out, progress)
     side = found.images[0][0].shape[-1]
-    rates = _rates(rows, cases, side, QUICK_REPEATS if inputs.quick else REPEATS, progress)
+    rates = _rates(measured, side, QUICK_REPEATS if inputs.quick else REPEATS, progress)
     timing = {"batch": BATCH, "px": side, "threads": torch.get_num_threads()}
-    again = [f"another run of {subject.name}" for subject in found.subjects if subject not in swept]
-    measured = [
-        {"model": row["model"], "run": case.run, "sweep": case.sweep, "value": case.value, "setting": row["setting"]}
-        | {name: row[name] for name in ("images", "top-1", "low", "high", *s.step_columns(rows), "GMAC")}
+    rows = [
+        {"model": row["model"], "run": case.run, **case.columns, "setting": row["setting"]}
+        | {name: row[name] for name in ("images", "top-1", "low", "high", *s.step_columns([row]), "GMAC")}
         | timing
-        | rates[row["model"], row["run"], row["setting"]]
-        for key, case in cases.items()
-        for row in rows
-        if (row["model"], row["run"]) == key
+        | rate
+        for (case, row), rate in zip(measured, rates, strict=True)
     ]
-    return {"cost": measured, s.SKIPPED: s.skipped(again, "one run per model is swept")}
+    again = [f"another run of {subject.name}" for subject in found.subjects if subject not in swept]
+    return {"cost": rows, s.SKIPPED: s.skipped(again, "one run per model is swept")}
 
 
-def _case(subject: s.Subject, sweep: str, value: float, model: Any) -> Case:
+def _case(subject: s.Subject, sweep: str, value: float, model: Any) -> s.Case:
     run = subject.run if sweep == AS_IS else f"{subject.run}, {sweep} {value:g}"
-    return Case(sweep, value, subject._replace(run=run, model=model), subject.run)
+    return s.Case({"sweep": sweep, "value": value}, subject._replace(run=run, model=model), subject.run)
 
 
 def _rates(
-    rows: s.Rows, cases: dict[tuple[str, str], Case], side: int, repeats: int, progress: s.Progress
-) -> dict[tuple[str, str, str], dict[str, float]]:
-    """By model, run and setting. A case whose halting is its own is forced to the mean steps that it took there."""
-    models, forced, names = {}, {}, {}
-    for row in rows:
-        network, name = cases[row["model"], row["run"]].subject.model, f"{row['model']} {row['run']}"
+    measured: Sequence[tuple[s.Case, Any]], side: int, repeats: int, progress: s.Progress
+) -> list[dict[str, float]]:
+    """Of each case and setting. A case whose halting is its own is forced to the mean steps that it took there."""
+    models, forced, names = {}, {}, []
+    for case, row in measured:
+        network, name = case.subject.model, f"{row['model']} {row['run']}"
         if isinstance(network, Prism) and not network.fixed_steps:
-            profile = [round(row[name], 2) for name in s.step_columns(rows)]
+            profile = [round(row[name], 2) for name in s.step_columns([row])]
             name = f"{row['model']} at {profile}"  # cases that take the same steps take the same time
             forced[name] = profile
         models.setdefault(name, network)
-        names[row["model"], row["run"], row["setting"]] = name
+        names.append(name)
     found = images_per_second(models, forced, side, BATCH, repeats, progress)
-    return {key: found[name] for key, name in names.items()}
+    return [found[name] for name in names]
 
 
 def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
@@ -85,10 +70,7 @@ def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
         "Accuracy against multiply-accumulates and against measured time, one row per setting. Each point is the same "
         "weights with different halting; the ringed one is as trained."
     )
-    return [
-        s.Section("", _words(rows), s.shown(_table(rows))),
-        s.Section("", caption, s.save(figure(rows), out / "cost.png")),
-    ]
+    return s.told(_words(rows), s.shown(_table(rows)), caption, figure(rows), out / "cost.png")
 
 
 def figure(rows: s.Rows) -> s.Figure:

@@ -1,4 +1,4 @@
-"""Where is the work of a PRISM done? What slots, memory and FFN contribute, stage by stage and step by step."""
+"""Beyond the paper: how much do slots, memory and FFN contribute, and how decided are slots?"""
 
 import math
 from collections import defaultdict
@@ -48,10 +48,7 @@ def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
     names = ("model", "stage", "step", *WATCHED, "codes")
     table = [{name: row[name] for name in names} for row in s.where(rows, setting=s.CLEAN.name)]
     caption = "The first step of each stage: clean images filled, PatchMask 0.6 hatched."
-    return [
-        s.Section("", _words(rows), table),
-        s.Section("", caption, s.save(figure(rows), out / "diagnosis.png")),
-    ]
+    return s.told(_words(rows), table, caption, figure(rows), out / "diagnosis.png")
 
 
 def figure(rows: s.Rows) -> s.Figure:

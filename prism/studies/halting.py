@@ -1,4 +1,4 @@
-"""Figure 3A: does PRISM take more steps when more is hidden?"""
+"""Figure 3A: does PRISM take more steps when more is hidden, and in which stages?"""
 
 from typing import Any
 
@@ -34,10 +34,8 @@ def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
     rows = tables["halting"]
     published = [("PRISM", setting, PUBLISHED_STAGE, steps) for setting, steps in PUBLISHED.items()]
     caption = f"Mean steps over {rows[0]['images']} images. The dotted line is the most steps that a stage may take."
-    return [
-        s.Section("", _words(rows), s.shown(s.stage_table(rows, "steps", published))),
-        s.Section("", caption, s.save(figure(rows), out / "halting.png")),
-    ]
+    table = s.shown(s.stage_table(rows, "steps", published))
+    return s.told(_words(rows), table, caption, figure(rows), out / "halting.png")
 
 
 def figure(rows: s.Rows) -> s.Figure:

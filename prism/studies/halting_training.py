@@ -1,4 +1,7 @@
-"""Figure A1: how do the steps of the stages change while PRISM is trained? From the log of a run alone."""
+"""Figure A1: how do the steps of each stage change during training?
+
+From the log of a run alone.
+"""
 
 from typing import Any
 
@@ -45,11 +48,8 @@ def _rows(run: str, log: s.Rows) -> list[dict[str, Any]]:
 
 def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
     rows = tables["halting-training"]
-    drawn = s.save(figure(rows), out / "halting-training.png")
-    return [
-        s.Section("", _words(rows), s.shown(_table(rows), without=())),
-        s.Section("", "Mean steps of the stages over training.", drawn),
-    ]
+    caption, table = "Mean steps of the stages over training.", s.shown(_table(rows), without=())
+    return s.told(_words(rows), table, caption, figure(rows), out / "halting-training.png")
 
 
 def figure(rows: s.Rows) -> s.Figure:

@@ -1,4 +1,4 @@
-"""What do prototypes stand for? For each code of the memory, the regions of images whose slots recalled it."""
+"""Beyond the paper: which parts of images recall each code of the memory?"""
 
 import statistics
 from collections.abc import Mapping
@@ -63,10 +63,8 @@ def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
         "The codes recalled most often, one per row, in the images where a slot that recalled them won the largest "
         "share of a cell; the frame is the region around that cell."
     )
-    return [
-        s.Section("", _words(regions, codes), s.shown(codes, 3, ("note", "run", "pixels"))),
-        s.Section("", caption, s.save(figure(regions, out / "pictures"), out / "prototypes.png")),
-    ]
+    table, drawn = s.shown(codes, 3, ("note", "run", "pixels")), figure(regions, out / "pictures")
+    return s.told(_words(regions, codes), table, caption, drawn, out / "prototypes.png")
 
 
 def figure(regions: s.Rows, images: s.Path) -> s.Figure:

@@ -1,4 +1,4 @@
-"""Does each step bring an occluded image closer to the clean one? Cosines of features, stage by stage, step by step."""
+"""Beyond the paper: does each step bring the features of an occluded image closer to those of the clean one?"""
 
 from collections import defaultdict
 from itertools import pairwise
@@ -64,10 +64,7 @@ def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
         "ones. The grey line is the control, the clean image itself. A cross marks the output where the stage really "
         "halts."
     )
-    return [
-        s.Section("", _words(rows), s.shown(_table(rows), 3)),
-        s.Section("", caption, s.save(figure(rows), out / "recovery.png")),
-    ]
+    return s.told(_words(rows), s.shown(_table(rows), 3), caption, figure(rows), out / "recovery.png")
 
 
 def figure(rows: s.Rows) -> s.Figure:

@@ -140,6 +140,7 @@ def train(project: Project, takes: Iterable[Takes], console: Console) -> None:
 def all_studies(project: Project, out: Path, command: str, device: str, console: Console) -> Path:
     """Every study in a folder of its own, and report.html and report.md of them all; returns the page."""
     train(project, [study.takes for study in STUDIES.values()], console)
+    mark = f" ({SMOKE})" if project.plan.quick else ""
     sections = [_overview(project)]
     for number, study in enumerate(STUDIES.values(), start=1):
         with console.status("") as status:
@@ -149,7 +150,7 @@ def all_studies(project: Project, out: Path, command: str, device: str, console:
         heading = f"{number} {study.title}" + (f" ({study.paper})" if study.paper else "")
         sections += [first._replace(heading=heading), *others]
         console.print(f"wrote {out / study.name}", highlight=False)
-    (out / "report.html").write_text(page(_title(project), sections))
+    (out / "report.html").write_text(page(f"PRISM on {project.recipe}: results{mark}", sections))
     (out / "report.md").write_text(as_markdown(sections, out, command))
     return out / "report.html"
 
@@ -209,7 +210,3 @@ def _recipe(name: str) -> Classification:
     recipe = RECIPES[name]()
     assert isinstance(recipe, Classification)
     return recipe
-
-
-def _title(project: Project) -> str:
-    return f"PRISM on {project.recipe}: results" + (f" ({SMOKE})" if project.plan.quick else "")

@@ -1,4 +1,4 @@
-"""Figure 3B: do features of an occluded image stay close to those of the clean one?
+"""Figure 3B: do features of an occluded image stay closer to those of the clean one than a baseline's do?
 
 The cosine of the two at every token of a stage, averaged; and that of the two maps averaged over tokens (pooled).
 """
@@ -65,10 +65,8 @@ def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
             ", one model against the other: above the dashed diagonal the model on the vertical axis keeps more. The "
             "star is the pair that the paper publishes"
         )
-    return [
-        s.Section("", _words(rows), s.shown(s.stage_table(rows, "tokens", published))),
-        s.Section("", f"{caption}.", s.save(figure(rows), out / "similarity.png")),
-    ]
+    table = s.shown(s.stage_table(rows, "tokens", published))
+    return s.told(_words(rows), table, f"{caption}.", figure(rows), out / "similarity.png")
 
 
 def figure(rows: s.Rows) -> s.Figure:

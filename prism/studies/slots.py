@@ -1,4 +1,4 @@
-"""Slot maps: which slot wins which part of an image, stage by stage and step by step; clean and with a part hidden."""
+"""Beyond the paper: which slot wins which part of an image in each stage and step, and does occlusion change it?"""
 
 from typing import Any
 
@@ -56,10 +56,8 @@ def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
         for setting in s.column(maps, "setting")
     ]
     caption = "Colour is the slot that won most of a position, brightness the image's."
-    return [
-        s.Section("", _words(rows, maps), s.shown(rows, without=("note", "run", "image"))),
-        s.Section("", caption, s.save(sheet(*blocks), out / "slots.png")),
-    ]
+    table = s.shown(rows, without=("note", "run", "image"))
+    return s.told(_words(rows, maps), table, caption, sheet(*blocks), out / "slots.png")
 
 
 def _line(rows: s.Rows, out: s.Path) -> Line:

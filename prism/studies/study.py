@@ -9,6 +9,7 @@ import csv
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path as Path
 from typing import Any, NamedTuple, Protocol, cast
@@ -78,6 +79,29 @@ def conduct(study: Study, method: Method, inputs: Inputs, out: Path, command: st
     return [first, *others]
 
 
+def told(words: str, table: Rows, caption: str, figure: Figure, path: Path) -> list[Section]:
+    """The sections of most studies: what was found, a table of it, and a figure, which goes to `path`."""
+    return [Section("", words, table), Section("", caption, save(figure, path))]
+
+
+class Case(NamedTuple):
+    """A subject, perhaps under other switches: what its rows begin with, and the training run that it is of."""
+
+    columns: Mapping[str, Any]
+    subject: Subject
+    run: str
+
+
+def measure_cases(
+    inputs: Inputs, images: Any, settings: Sequence[Setting], cases: Sequence[Case], out: Path, progress: Progress
+) -> list[tuple[Case, Mapping[str, Any]]]:
+    """Each case with its rows of the benchmark, GMACs included; a subject of several cases is measured once."""
+    subjects = list({(case.subject.name, case.subject.run): case.subject for case in cases}.values())
+    rows, _ = inputs.benchmark(images, settings, out).run(subjects, progress)
+    add_costs(rows, subjects, images)
+    return [(case, row) for case in cases for row in where(rows, model=case.subject.name, run=case.subject.run)]
+
+
 def skipped(what: Iterable[str], why: str) -> list[dict[str, Any]]:
     """Rows of what a study had no use for."""
     return [{"what": name, "why": why} for name in dict.fromkeys(what)]
@@ -97,20 +121,17 @@ def read_csv(path: Path) -> list[dict[str, Any]]:
     """Columns of numbers as numbers, their gaps as None; other columns as text, and names whatever they look like."""
     with path.open(newline="") as file:
         rows: list[dict[str, Any]] = list(csv.DictReader(file))
-    for name in (name for name in (rows[0] if rows else ()) if name not in ("model", "run")):
-        told = [row[name] for row in rows if row[name] != ""]
-        number = next((kind for kind in (int, float) if _all_are(told, kind)), None)
-        if number:
-            for row in rows:
-                row[name] = number(row[name]) if row[name] != "" else None
+    for name in {*(rows[0] if rows else ())} - {"model", "run"}:
+        for row, value in zip(rows, _as_numbers([row[name] for row in rows]), strict=True):
+            row[name] = value
     return rows
 
 
-def _all_are(texts: Sequence[str], kind: type) -> bool:
-    try:
-        return bool([kind(text) for text in texts]) or not texts
-    except ValueError:
-        return False
+def _as_numbers(texts: Sequence[str]) -> Sequence[Any]:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return [kind(text) if text else None for text in texts]
+    return texts
 
 
 def where(rows: Rows, **values: Any) -> list[Mapping[str, Any]]:

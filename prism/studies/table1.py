@@ -1,4 +1,4 @@
-"""Table 1: how accurate are classifiers when parts of images are hidden?"""
+"""Table 1: how accurate are classifiers when patches, a block, or all but a block are hidden?"""
 
 import re
 from collections.abc import Mapping

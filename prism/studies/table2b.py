@@ -1,4 +1,4 @@
-"""Table 2(b): how well do segmenters label images in which patches are hidden?"""
+"""Table 2(b): how much mIoU do segmenters lose when patches are hidden, and how well do they label hidden pixels?"""
 
 from typing import Any
 
@@ -25,10 +25,8 @@ def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
     rows = tables["table2b"]
     sizes = {row["model"]: (row["parameters"], row["MACs"]) for row in rows}
     caption = "mIoU against the share of patches hidden. Dashed: the paper's values on ADE20K."
-    return [
-        s.Section("", _words(rows), segmentation_benchmark.paper_table(rows, sizes, FILL)),
-        s.Section("", caption, s.save(figure(rows), out / "table2b.png")),
-    ]
+    table = segmentation_benchmark.paper_table(rows, sizes, FILL)
+    return s.told(_words(rows), table, caption, figure(rows), out / "table2b.png")
 
 
 def figure(rows: s.Rows) -> s.Figure:

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from prism.cli import main
 from prism.data.scenes import SHAPES
 from prism.studies import results
-from prism.studies.catalogue import STUDIES
+from prism.studies.catalogue import STUDIES, Study
 from prism.studies.study import read_csv
 from tests.model.small import small_prism
 from tests.studies.small import TINY, tiny_project
@@ -120,6 +120,16 @@ def test_a_study_of_given_weights(weights: dict[str, str], tmp_path: Path, capsy
     assert "% for prism_nano" in capsys.readouterr().out
     ask("similarity", weights["prism"], out=tmp_path)
     assert "no second model" in (tmp_path / "similarity.md").read_text()
+
+
+def test_a_new_study_is_one_file_and_one_line(weights: dict[str, str], tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setitem(STUDIES, "toy", Study("toy", "A toy", module="tests.studies.toy"))
+    main(["study", "list"])
+    assert "how many images were there?" in capsys.readouterr().out
+    ask("toy", weights["prism"], out=tmp_path)
+    assert [row["images"] for row in read_csv(tmp_path / "toy.csv")] == [3]
+    assert "There were some." in (tmp_path / "toy.md").read_text()
+    assert (tmp_path / "toy.png").exists()
 
 
 def test_one_model_is_ablated(tmp_path: Path):

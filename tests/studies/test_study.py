@@ -39,7 +39,7 @@ def test_a_report_sees_the_csv_and_nothing_else(quick: bool, tmp_path: Path):
         seen.append(tables)
         return [Section("", "Words.", tables["numbers"])]
 
-    made, method = Study("numbers", "Title", "what?", "", "nothing"), SimpleNamespace(measure=measure, report=report)
+    made, method = Study("numbers", "Title"), SimpleNamespace(measure=measure, report=report)
     conduct(made, method, Inputs((), quick=quick), tmp_path, "prism study numbers", lambda _: None)
     note = "smoke run" if quick else None
     assert seen == [{"numbers": [{"x": 1, "unseen": "<class 'object'>", "note": note}]}]
