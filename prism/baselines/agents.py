@@ -1,5 +1,4 @@
-"""Deformable bi-level routing attention: moving agents gather from routed windows, tokens read the agents
-(DeBiFormer, section 3).
+"""Deformable bi-level routing attention: moving agents gather from routed windows, tokens read the agents (DeBiFormer).
 
 B images, H x W tokens of C channels, A x A' agents, G groups of channels whose agents move together, h heads.
 Points are (x, y) in [-1, 1], as `grid_sample` takes them.
@@ -45,7 +44,7 @@ def relative_bias(table: Tensor, queries: Tensor, agents: Tensor) -> Tensor:
     displacements = (queries[:, None] - agents.transpose(0, 1)[:, :, None]) / 2  # (G, B, N, A * A', 2)
     tables = table.unflatten(0, (groups, -1)).to(displacements.dtype)
     found = F.grid_sample(tables, displacements.flatten(1, 2), align_corners=True)  # (G, h / G, B * N, A * A')
-    return found.reshape(groups, -1, batch, len(queries), count).permute(2, 0, 1, 3, 4).flatten(1, 2)
+    return found.reshape(groups, -1, batch, queries.shape[0], count).permute(2, 0, 1, 3, 4).flatten(1, 2)
 
 
 class Offsets(nn.Module):

@@ -53,9 +53,11 @@ class BiXT(nn.Module):
         self.latents = nn.Parameter(torch.empty(1, latents, dim))
         self.patch_embed = nn.Conv2d(in_chans, dim, patch, stride, (patch - stride) // 2)
         self.position_proj = nn.Linear(2 * position_channels, dim)
-        self.blocks = nn.ModuleList(
-            Layer(dim, heads, mlp_ratio, drop_path_rate * index / (depth - 1), both_ways=index < depth - 1)
-            for index in range(depth)
+        self.blocks = nn.Sequential(
+            *(
+                Layer(dim, heads, mlp_ratio, drop_path_rate * index / (depth - 1), both_ways=index < depth - 1)
+                for index in range(depth)
+            )
         )
         self.feature_info = [
             dict(num_chs=dim, reduction=stride, module=f"blocks.{index}") for index in range(depth - 1)
@@ -94,18 +96,18 @@ class BiXT(nn.Module):
         height, width = maps.shape[2:]
         code = fourier_positions(height, width, self.position_channels, maps.device).to(self.position_proj.weight.dtype)
         tokens = maps.flatten(2).mT + self.position_proj(code).flatten(0, 1)
-        return State(self.latents.expand(len(images), -1, -1), tokens), (height, width)
+        return State(self.latents.expand(images.shape[0], -1, -1), tokens), (height, width)
 
-    def run(self, layer: nn.Module, state: State) -> State:
-        if self.save_memory and torch.is_grad_enabled():
-            return State(*checkpoint(layer, *state, use_reentrant=False))
-        return layer(*state)
+    def run(self, layers: nn.Sequential, state: State) -> State:
+        if not (self.save_memory and torch.is_grad_enabled()):
+            return layers(state)
+        for layer in layers:
+            state = State(*checkpoint(layer, state, use_reentrant=False))
+        return state
 
     def forward_features(self, images: Tensor) -> Tensor:
         state, _ = self.start(images)
-        for layer in self.blocks:
-            state = self.run(layer, state)
-        return state.latents
+        return self.run(self.blocks, state).latents
 
     def forward_head(self, latents: Tensor, pre_logits: bool = False) -> Tensor:
         x = latents.mean(dim=1) if self.global_pool else latents  # no norm before the mean
@@ -128,15 +130,14 @@ class BiXT(nn.Module):
         check_format(output_fmt)
         take, last = feature_take_indices(self._two_way_layers(), indices)
         state, size = self.start(x)
-        maps = {}
-        # Nothing after the last map that is wanted changes it, so the rest runs only for the latents.
-        only_maps = stop_early or intermediates_only
-        for index, layer in enumerate(self.blocks[: last + 1] if only_maps else self.blocks):
-            state = self.run(layer, state)
-            if index in take:
-                maps[index] = state.tokens.mT.unflatten(2, size)
+        maps = []
+        for index in range(last + 1):
+            state = self.run(self.blocks[index : index + 1], state)
+            maps.append(state.tokens.mT.unflatten(2, size))
         taken = [maps[index] for index in take]
-        return taken if intermediates_only else (state.latents, taken)
+        if intermediates_only:
+            return taken
+        return (state if stop_early else self.run(self.blocks[last + 1 :], state)).latents, taken
 
     def _two_way_layers(self) -> int:
         return min(len(self.blocks), len(self.feature_info))
@@ -178,7 +179,7 @@ class BiXT(nn.Module):
 
 VARIANTS: dict[str, dict[str, Any]] = {
     # 14 x 14 tokens at 112 px, as the tiny variant has at 224 px.
-    "bixt_nano": dict(stride=8, dim=96, depth=10, heads=3),
+    "bixt_nano": dict(stride=8, dim=96, depth=10, heads=3, latents=32),
     "bixt_tiny_patch16": dict(),
     "bixt_tiny_patch16_d13": dict(depth=13),  # for dense tasks, which drop the last layer
     "bixt_tiny_patch16_s8": dict(stride=8),

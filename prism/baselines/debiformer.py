@@ -47,6 +47,8 @@ class DeBiFormer(StagedBackbone):
         settings = (widths, pairs, windows, token_routed, agent_routed, offset_kernels, offset_strides)
         if len({len(setting) for setting in settings}) != 1:
             raise ValueError(f"all settings need one entry per stage, got {settings}")
+        if wrong := [width for width in widths if width % HEAD_DIM]:
+            raise ValueError(f"widths must be multiples of {HEAD_DIM}, got {wrong[0]}")
         height, width = (img_size, img_size) if isinstance(img_size, int) else img_size
         rates = drop_path_rates(drop_path_rate, pairs)
         stages = []

@@ -1,4 +1,4 @@
-"""Latents and tokens that update each other from one similarity (BiXT, section 3.1).
+"""Latents and tokens that update each other from one similarity (BiXT).
 
 B images, M latents, N = H x W tokens, C channels, h heads.
 """
@@ -118,6 +118,6 @@ class Layer(nn.Module):
         self.cross_block = CrossBlock(dim, heads, mlp_ratio, drop_path, both_ways)
         self.latent_block = LatentBlock(dim, heads, mlp_ratio, drop_path)
 
-    def forward(self, latents: Tensor, tokens: Tensor) -> State:
-        latents, tokens = self.cross_block(latents, tokens)
+    def forward(self, state: State) -> State:
+        latents, tokens = self.cross_block(*state)
         return State(self.latent_block(latents), tokens)

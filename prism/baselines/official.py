@@ -159,6 +159,8 @@ def official_state_dict(name: str, state: Mapping[str, Any]) -> dict[str, Tensor
 
 
 def _unwrapped(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    if not isinstance(state, Mapping):
+        raise ValueError(f"expected tensors by name, got {type(state).__name__}")
     while wrapper := next((key for key in WRAPPERS if isinstance(state.get(key), Mapping)), None):
         state = state[wrapper]
     weights: dict[str, Tensor] = {}
@@ -180,6 +182,8 @@ def convert(name: str, file: str | Path, out: str | Path) -> None:
     layout = official_layout(name)
     if out.suffix != ".safetensors":
         raise ValueError(f"the output must be a .safetensors file, got {out}")
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {out.parent}")
     try:
         weights = official_state_dict(name, _read(file))
         _check_fits(layout, weights)
@@ -189,10 +193,12 @@ def convert(name: str, file: str | Path, out: str | Path) -> None:
     assert cfg is not None
     about = dict(model=name, source=file.name, size=cfg.input_size[-1], mean=cfg.mean, std=cfg.std)
     said = {key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()}
-    save_file({key: value.contiguous() for key, value in weights.items()}, out, said)
+    # Copied, as tensors of a torch file may share their memory, which safetensors refuses.
+    copies = {key: value.detach().clone(memory_format=torch.contiguous_format) for key, value in weights.items()}
+    save_file(copies, out, said)
 
 
-def _read(file: Path) -> Mapping[str, Any]:
+def _read(file: Path) -> Any:
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}")
     try:
@@ -202,8 +208,6 @@ def _read(file: Path) -> Mapping[str, Any]:
         if foreign := re.search(r"GLOBAL (\S+) was not an allowed global", str(error)):
             raise ValueError(f"it holds a pickled {foreign[1]}, which is not loaded for safety") from None
         raise ValueError("it cannot be read by torch.load with weights_only=True") from None
-    if not isinstance(found, Mapping):
-        raise ValueError(f"expected tensors by name, got {type(found).__name__}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Bi-level routing attention: windows choose windows, then tokens attend within the choice (BiFormer, section 3.2).
+"""Bi-level routing attention: windows choose windows, then tokens attend within the choice (BiFormer).
 
 B images, H x W tokens of C channels in S x S windows of P tokens each; every window attends to R windows.
 """

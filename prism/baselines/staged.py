@@ -55,15 +55,12 @@ class StagedBackbone(nn.Module):
         self.feature_info = [
             dict(num_chs=width, reduction=4 * 2**index, module=f"stages.{index}") for index, width in enumerate(widths)
         ]
-        self.stages = nn.ModuleList(stages)
+        self.stages = nn.Sequential(*stages)
         self.norm = norm or nn.Identity()
         self.head = ClassifierHead(widths[-1], num_classes, pool_type=global_pool, drop_rate=drop_rate)
 
     def forward_features(self, images: Tensor) -> Tensor:
-        x = checked_images(images, self.in_chans)
-        for stage in self.stages:
-            x = stage(x)
-        return self.norm(x)
+        return self.norm(self.stages(checked_images(images, self.in_chans)))
 
     def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
         return self.head(features, pre_logits=pre_logits)
