@@ -5,7 +5,7 @@ import timm
 import torch
 
 from prism.baselines import biformer, bixt, debiformer, paca
-from prism.evaluation.complexity import parameters, parts
+from prism.metrics.complexity import parameters, parts
 
 OFFICIAL = {  # parameters and GMACs of the official code at 224 px
     "biformer_tiny": (13_142_760, 2.216),
