@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from prism.model.refinement import RefinementStep, Watch
-from prism.model.stage import Stage
+from prism.model.stage import Features, Stage
 
 
 def slot_entropy(shares: Tensor) -> float:
@@ -31,11 +31,11 @@ def explained_share(wanted: Tensor, found: Tensor) -> float:
     return float(1 - (wanted - found).square().sum() / around_mean.square().sum())
 
 
-def contributions(stage: Stage, image: Tensor) -> Iterator[dict[str, float]]:
+def contributions(stage: Stage, given: Features) -> Iterator[dict[str, float]]:
     """The figures of each of `max_steps` steps, with the halting unit ignored."""
     restores = stage.step.memory.mode != "off"
     with _inside(stage.step) as seen:
-        for before, (after, _, shares, recall), _ in stage.steps(image, Watch(maps=True)):
+        for before, (after, _, shares, recall), _ in stage.steps(given, Watch(maps=True)):
             assert shares is not None
             yield {
                 "returned": relative_size(seen["after slots"] - before, before),

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from prism.model.backbone import Prism
+from prism.model.stage import Features
 
 
 def closeness(network: Prism, clean: Tensor, occluded: Tensor) -> list[Tensor]:
@@ -26,14 +27,16 @@ def closeness_by_token(network: Prism, clean: Tensor, occluded: Tensor) -> list[
     targets, inputs = network.pyramid(clean).features, stage_inputs(network, occluded)
     stages: list[Any] = list(network.stages)
     return [
-        torch.stack([F.cosine_similarity(step.features, target, dim=1) for step in stage.steps(image)], dim=1)
-        for stage, image, target in zip(stages, inputs, targets, strict=True)
+        torch.stack([F.cosine_similarity(step.features, target, dim=1) for step in stage.steps(given)], dim=1)
+        for stage, given, target in zip(stages, inputs, targets, strict=True)
     ]
 
 
-def stage_inputs(network: Prism, images: Tensor) -> list[Tensor]:
-    """What each stage is given: the images, then the maps of the stage before."""
-    return [images, *network.pyramid(images).features[:-1]]
+def stage_inputs(network: Prism, images: Tensor) -> list[Features]:
+    """What each stage is given: the images, then the maps and the evidence of the stage before."""
+    found = network.pyramid(images)
+    seen = found.evidence or [None] * len(found.features)
+    return [Features(images), *map(Features, found.features[:-1], seen[:-1])]
 
 
 @torch.inference_mode()

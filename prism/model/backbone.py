@@ -11,10 +11,11 @@ from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
 from prism.model.compilation import batch_will_change, room_for_graphs, run_in_python
+from prism.model.evidence import weighted
 from prism.model.halting import HaltingUnit, expected_start
 from prism.model.memory import MemoryMode, SlotMemory, checked_mode, update_codebooks
 from prism.model.refinement import RefinementStep, Watch
-from prism.model.stage import Stage, StageTrace, Tokeniser
+from prism.model.stage import Features, PatchTokeniser, Stage, StageTrace, Tokeniser
 from prism.model.weights import model_arguments, read_about, shipped
 
 SMALLEST_SIDE = 32  # one token in the last stage
@@ -45,6 +46,7 @@ class Trace(NamedTuple):
 class Pyramid(NamedTuple):
     features: list[Tensor]  # (B, D_s, H_s, W_s) at strides 4, 8, 16, 32
     trace: Trace | None
+    evidence: list[Tensor] | None = None  # (B, 1, H_s, W_s), how much of each position was seen
 
 
 class Traced(NamedTuple):
@@ -55,8 +57,10 @@ class Traced(NamedTuple):
 class Prism(nn.Module):
     """A pyramid whose stages repeat one block until a halting unit says enough.
 
-    `preset="paper"` keeps the literal equations in the memory (straight-through, no norm before it, nothing
-    detached) and drops the LayerScale; everything else is the same. `halting_start` is the probability of halting that
+    `slot_ratio` is the width of the slots' FFN, `code_width` that of a code, both in widths of the stage: slots are few, and
+    what is spent on them costs little. With `evidence`, patches lie side by side and what shows no contrast counts as not seen: see `prism.model.evidence`.
+    `preset="paper"` keeps the literal equations: no evidence, overlapping patches, a memory without norms that is
+    trained straight-through with nothing detached, and no LayerScale. `halting_start` is the probability of halting that
     training starts from; by default about T_max / 2 steps are taken at first.
     """
 
@@ -72,11 +76,14 @@ class Prism(nn.Module):
         code_decay: float = 0.99,
         beta: float = 0.25,
         ffn_ratio: float = 4.0,
+        slot_ratio: float = 5.0,
+        code_width: float = 1.0,
         max_steps: int = 5,
         halting_start: float | None = None,
         fixed_steps: int | tuple[int, ...] | None = None,
         memory: MemoryMode = "vq",
         preset: Literal["default", "paper"] = "default",
+        evidence: bool = True,
         layer_scale: float = 0.1,
         drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
@@ -92,15 +99,18 @@ class Prism(nn.Module):
         if not 0 < start < 1:
             raise ValueError(f"halting_start must lie between 0 and 1, got {halting_start}")
         literal = preset == "paper"
+        by_evidence = evidence and not literal
         rates = torch.linspace(0, drop_path_rate, len(widths)).tolist()
         self.stages = nn.ModuleList()
         self.feature_info: list[dict[str, Any]] = []
         channels, stride = in_chans, 1
         for index, (dim, num_slots) in enumerate(zip(widths, slots, strict=True)):
             kernel, down = (7, 4) if index == 0 else (3, 2)
-            bank = SlotMemory(dim, dim // 2, codes, beta, code_decay, literal)
-            step = RefinementStep(dim, bank, ffn_ratio, None if literal else layer_scale, rates[index])
-            self.stages.append(Stage(Tokeniser(channels, dim, kernel, down), step, num_slots, dim, start))
+            bank = SlotMemory(dim, int(dim * code_width), codes, beta, code_decay, literal, by_evidence)
+            scale = None if literal else layer_scale
+            step = RefinementStep(dim, bank, ffn_ratio, slot_ratio, scale, rates[index])
+            patches = PatchTokeniser(channels, dim, down) if by_evidence else Tokeniser(channels, dim, kernel, down)
+            self.stages.append(Stage(patches, step, num_slots, dim, start))
             channels, stride = dim, stride * down
             self.feature_info.append(dict(num_chs=dim, reduction=stride, module=f"stages.{index}"))
         self.head = ClassifierHead(widths[-1], num_classes, pool_type=global_pool, drop_rate=drop_rate)
@@ -164,13 +174,16 @@ class Prism(nn.Module):
             raise ValueError(f"expected images (B, {self.in_chans}, H, W), got {tuple(images.shape)}")
         _check_size(images.shape[2], images.shape[3])
         if (at_once := _images_at_once(images)) < len(images) and not traced:
-            parts = [self.pyramid(part, stages=stages).features for part in images.split(at_once)]
-            return Pyramid([torch.cat(level) for level in zip(*parts, strict=True)], None)
+            parts = [self.pyramid(part, stages=stages) for part in images.split(at_once)]
+            features = [torch.cat(level) for level in zip(*(part.features for part in parts), strict=True)]
+            seen = [part.evidence for part in parts if part.evidence is not None]
+            return Pyramid(features, None, [torch.cat(level) for level in zip(*seen, strict=True)] or None)
         run = _run if self.fixed_steps else _run_adaptively
         return run(self._stages()[:stages], images, Watch(losses=traced, maps=traced and slot_maps))
 
     def forward_features(self, images: Tensor) -> Tensor:
-        return self.pyramid(images).features[-1]
+        """The last map, weighted so that its mean is that of what was seen."""
+        return _final(self.pyramid(images))
 
     def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
         return self.head(features, pre_logits=pre_logits)
@@ -183,9 +196,9 @@ class Prism(nn.Module):
 
         Slot maps are large: training does without (`slot_maps=False`).
         """
-        features, trace = self.pyramid(images, traced=True, slot_maps=slot_maps)
-        assert trace is not None
-        return Traced(self.forward_head(features[-1]), trace)
+        found = self.pyramid(images, traced=True, slot_maps=slot_maps)
+        assert found.trace is not None
+        return Traced(self.forward_head(_final(found)), found.trace)
 
     def forward_intermediates(
         self,
@@ -200,9 +213,9 @@ class Prism(nn.Module):
         if output_fmt != "NCHW":
             raise ValueError(f"output_fmt must be NCHW, got {output_fmt!r}")
         take, last = feature_take_indices(len(self.stages), indices)
-        features = self.pyramid(x, stages=last + 1 if stop_early else len(self.stages)).features
-        taken = [features[index] for index in take]
-        return taken if intermediates_only else (features[-1], taken)
+        found = self.pyramid(x, stages=last + 1 if stop_early else len(self.stages))
+        taken = [found.features[index] for index in take]
+        return taken if intermediates_only else (_final(found), taken)
 
     # ---- training
 
@@ -252,14 +265,19 @@ def _images_at_once(images: Tensor) -> int:
     return max(1, PIXELS_AT_ONCE // (images.shape[2] * images.shape[3]))
 
 
+def _final(found: Pyramid) -> Tensor:
+    return weighted(found.features[-1], found.evidence[-1]) if found.evidence else found.features[-1]
+
+
 def _run(stages: list[Stage], images: Tensor, watch: Watch) -> Pyramid:
-    features, traces, x = [], [], images
+    levels, traces, given = [], [], Features(images)
     for stage in stages:
-        x, trace = stage(x, watch)
-        features.append(x)
+        given, trace = stage(given, watch)
+        levels.append(given)
         if trace is not None:
             traces.append(trace)
-    return Pyramid(features, Trace(traces) if watch.losses else None)
+    seen = [level.evidence for level in levels if level.evidence is not None]
+    return Pyramid([level.maps for level in levels], Trace(traces) if watch.losses else None, seen or None)
 
 
 @run_in_python

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from prism.model.attention import at_least_float32
 from prism.model.compilation import batch_will_change, never_compile, run_in_python
 from prism.model.memory import Recall
-from prism.model.refinement import Hoisted, Refinement, RefinementStep, Watch
+from prism.model.refinement import Hoisted, Refinement, RefinementStep, State, Watch
 
 EPSILON = 0.01  # so that a step with a probability just short of 1 can halt
 
@@ -93,29 +93,24 @@ class Application(NamedTuple):
 
 
 def applications(
-    step: RefinementStep,
-    tokens: Tensor,
-    slots: Tensor,
-    hoisted: Hoisted,
-    steps: int,
-    watch: Watch,
-    save_memory: bool = False,
+    step: RefinementStep, state: State, hoisted: Hoisted, steps: int, watch: Watch, save_memory: bool = False
 ) -> Iterator[Application]:
     """Phi `steps` times over, on every image; slots move on only where a step follows."""
     for t in range(1, steps + 1):
-        refinement = _apply(step, tokens, slots, hoisted, watch, save_memory)
-        yield Application(tokens, refinement)
+        refinement = _apply(step, state, hoisted, watch, save_memory)
+        yield Application(state.tokens, refinement)
         if t < steps:
-            tokens, slots = refinement.tokens, step.next_slots(slots, refinement.where)
+            state = state._replace(tokens=refinement.tokens, slots=step.next_slots(state.slots, refinement.where))
 
 
 def refine_fixed(
-    step: RefinementStep, tokens: Tensor, slots: Tensor, hoisted: Hoisted, steps: int, watch: Watch, save_memory: bool
+    step: RefinementStep, state: State, hoisted: Hoisted, steps: int, watch: Watch, save_memory: bool
 ) -> Refined:
     """Exactly `steps` steps for every image; the last state is the result."""
+    tokens = state.tokens
     rows = torch.arange(len(tokens), device=tokens.device)
     records = []
-    applied = applications(step, tokens, slots, hoisted, steps, watch, save_memory)
+    applied = applications(step, state, hoisted, steps, watch, save_memory)
     for t, (_, refinement) in enumerate(applied, start=1):
         tokens = refinement.tokens
         if watch.losses or step.training:
@@ -128,8 +123,7 @@ def refine_fixed(
 def refine_until_halted(
     step: RefinementStep,
     unit: nn.Module,
-    tokens: Tensor,
-    slots: Tensor,
+    state: State,
     hoisted: Hoisted,
     max_steps: int,
     watch: Watch,
@@ -139,19 +133,21 @@ def refine_until_halted(
 
     Hence a loop of its own: what `applications` gives next would be of all images.
     """
-    batch_will_change(tokens, slots)
+    tokens = state.tokens
+    batch_will_change(*(part for part in state if part is not None))
     rows = torch.arange(len(tokens), device=tokens.device)
     total = at_least_float32(tokens.new_zeros(len(tokens)))
     mixture = torch.zeros_like(tokens)  # sum of p-hat^t x^t of the images still running
     finished, records = [], []
     for t in range(1, max_steps + 1):
-        (tokens, where, shares, recall), probability = _advance(step, unit, tokens, slots, hoisted, watch, save_memory)
+        (tokens, where, shares, recall), probability = _advance(step, unit, state, hoisted, watch, save_memory)
         decision = halt(probability, total, last=t == max_steps)
         total = decision.total
         weight = decision.weight[:, None, None].to(tokens.dtype)
         mixture = torch.addcmul(mixture, weight, tokens)
         if watch.losses or step.training:
             records.append(StepRecord(rows, decision.weight, shares, recall))
+        state = state._replace(tokens=tokens)
         going_on = (~decision.halted).nonzero().squeeze(1)
         if len(going_on) < len(rows):
             halted = decision.halted.nonzero().squeeze(1)
@@ -159,8 +155,8 @@ def refine_until_halted(
             if not len(going_on):
                 break
             rows, total, mixture = rows[going_on], total[going_on], mixture[going_on]
-            tokens, slots, where = tokens[going_on], slots[going_on], where[going_on]
-        slots = step.next_slots(slots, where)
+            state, where = state.of(going_on), where[going_on]
+        state = state._replace(slots=step.next_slots(state.slots, where))
     return Refined(_in_order(finished), records)
 
 
@@ -174,22 +170,14 @@ def _in_order(finished: list[tuple[Tensor, Tensor]]) -> Tensor:
 
 
 def _advance(
-    step: RefinementStep,
-    unit: nn.Module,
-    tokens: Tensor,
-    slots: Tensor,
-    hoisted: Hoisted,
-    watch: Watch,
-    save_memory: bool,
+    step: RefinementStep, unit: nn.Module, state: State, hoisted: Hoisted, watch: Watch, save_memory: bool
 ) -> tuple[Refinement, Tensor]:
     """A step and the probability of halting after it: one graph when compiled."""
-    refinement = _apply(step, tokens, slots, hoisted, watch, save_memory)
+    refinement = _apply(step, state, hoisted, watch, save_memory)
     return refinement, unit(refinement.tokens)
 
 
-def _apply(
-    step: RefinementStep, tokens: Tensor, slots: Tensor, hoisted: Hoisted, watch: Watch, save_memory: bool
-) -> Refinement:
+def _apply(step: RefinementStep, state: State, hoisted: Hoisted, watch: Watch, save_memory: bool) -> Refinement:
     if save_memory:
-        return checkpoint(step, tokens, slots, hoisted, watch, use_reentrant=False)  # pyright: ignore
-    return step(tokens, slots, hoisted, watch)
+        return checkpoint(step, state, hoisted, watch, use_reentrant=False)  # pyright: ignore
+    return step(state, hoisted, watch)

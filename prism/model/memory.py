@@ -143,12 +143,22 @@ class SlotMemory(nn.Module):
     nothing detached.
     """
 
-    def __init__(self, dim: int, code_dim: int, num_codes: int, beta: float, decay: float, literal: bool):
+    def __init__(
+        self,
+        dim: int,
+        code_dim: int,
+        num_codes: int,
+        beta: float,
+        decay: float,
+        literal: bool,
+        by_evidence: bool = False,
+    ):
         super().__init__()
         self.mode: MemoryMode = "vq"
         self.beta, self.literal = beta, literal
         self.where_norm = nn.Identity() if literal else nn.LayerNorm(dim)
-        self.what_norm = nn.Identity() if literal else nn.LayerNorm(dim)
+        # a slot that saw little is small, and is to stay so
+        self.what_norm = nn.Identity() if literal else nn.LayerNorm(dim, eps=0.1 if by_evidence else 1e-5)
         self.encode = nn.Linear(2 * dim, code_dim)
         self.codebook = Codebook(num_codes, code_dim, decay)
         self.decode = nn.Linear(code_dim, 2 * dim)

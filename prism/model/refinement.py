@@ -15,6 +15,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from prism.model.attention import at_least_float32, normalised_over_tokens, slot_log_shares
+from prism.model.evidence import shrunk
 from prism.model.memory import Recall, SlotMemory
 from prism.model.position import Positions
 
@@ -28,6 +29,19 @@ class Hoisted(NamedTuple):
     positions: Positions  # p in the paper
     queries: Positions  # W_q p
     squared_norms: Tensor  # (M,), of the codes
+
+
+class State(NamedTuple):
+    """What a step changes, and what each image keeps through all steps."""
+
+    tokens: Tensor  # (B, N, D), x^t
+    slots: Tensor  # (B, K, D), l^t
+    evidence: Tensor | None = None  # (B, N, 1), how much of each token was seen; None if all counts alike
+
+    def of(self, rows: Tensor) -> "State":
+        """Of some of the images."""
+        evidence = None if self.evidence is None else self.evidence[rows]
+        return State(self.tokens[rows], self.slots[rows], evidence)
 
 
 class Watch(NamedTuple):
@@ -49,9 +63,16 @@ class Refinement(NamedTuple):
 class RefinementStep(nn.Module):
     """Phi in the paper: the block that a stage repeats with shared weights."""
 
-    def __init__(self, dim: int, memory: SlotMemory, ffn_ratio: float, layer_scale: float | None, drop_path: float):
+    def __init__(
+        self,
+        dim: int,
+        memory: SlotMemory,
+        ffn_ratio: float,
+        slot_ratio: float,
+        layer_scale: float | None,
+        drop_path: float,
+    ):
         super().__init__()
-        hidden = int(dim * ffn_ratio)
         self.token_norm, self.slot_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         # without bias: a key bias would not cancel under a softmax over slots
         self.to_query = nn.Linear(dim, dim, bias=False)
@@ -60,24 +81,28 @@ class RefinementStep(nn.Module):
         self.memory = memory
         self.token_scale = LayerScale(dim, layer_scale) if layer_scale else nn.Identity()
         self.slot_scale = LayerScale(dim, layer_scale) if layer_scale else nn.Identity()
-        self.token_ffn = TokenFFN(dim, hidden, drop_path)
-        self.slot_ffn = SlotFFN(dim, hidden, drop_path)
+        self.token_ffn = TokenFFN(dim, int(dim * ffn_ratio), drop_path)
+        self.slot_ffn = SlotFFN(dim, int(dim * slot_ratio), drop_path)
         self.drop_path = DropPath(drop_path)
 
     def hoisted(self, positions: Positions) -> Hoisted:
         queries = positions.projected(self.to_query.weight)
         return Hoisted(positions, queries, self.memory.codebook.squared_norms())
 
-    def forward(self, tokens: Tensor, slots: Tensor, hoisted: Hoisted, watch: Watch) -> Refinement:
-        positions, queries, squared_norms = hoisted
+    def forward(self, state: State, hoisted: Hoisted, watch: Watch) -> Refinement:
+        (tokens, slots, evidence), (positions, queries, squared_norms) = state, hoisted
         normed = self.token_norm(tokens)  # (B, N, D)
+        if evidence is not None:
+            normed = normed * evidence  # to a hole slots come by its position alone
         weights, shares = self._organise(normed, slots, positions, watch.maps)
         gathered = weights @ normed  # (B, K, D)
+        if evidence is not None:
+            gathered = shrunk(gathered, weights @ evidence)
         where = self.to_key(gathered + positions.gathered(weights))  # k_grp in the paper
         what = self.to_value(gathered)  # v_grp
         where, what, recall = self.memory(where, what, squared_norms, watch.losses)
         returned = self._redistribute(where, self.drop_path(self.token_scale(what)), queries)
-        return Refinement(self.token_ffn(tokens + returned, positions.grid), where, shares, recall)
+        return Refinement(self.token_ffn(tokens + returned, positions.grid, evidence), where, shares, recall)
 
     def next_slots(self, slots: Tensor, where: Tensor) -> Tensor:
         """l^{t+1} from l^t and the restored keys. Apart from `forward`, because the last step has no use for it."""
@@ -111,12 +136,16 @@ class TokenFFN(nn.Module):
         self.contract = nn.Linear(hidden, dim)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
+    def forward(self, tokens: Tensor, grid: tuple[int, int], evidence: Tensor | None = None) -> Tensor:
+        """With evidence, neighbours that were not seen are to the convolution what lies beyond the image's edge."""
         hidden_bytes = tokens.shape[0] * tokens.shape[1] * self.expand.out_features * tokens.element_size()
         in_slices = hidden_bytes > HIDDEN_BYTES and tokens.device.type == "cpu" and not torch.is_grad_enabled()
         mixing = hidden_mixing_in_slices if in_slices else hidden_mixing
         weights = [self.expand.weight, self.mix.weight, self.mix.bias, self.contract.weight, self.contract.bias]
-        return tokens + self.drop_path(mixing(self.norm(tokens), grid[0], grid[1], weights))
+        normed = self.norm(tokens)
+        if evidence is not None:
+            normed = normed * evidence  # before the expansion, which has no bias: the same, on a quarter of the numbers
+        return tokens + self.drop_path(mixing(normed, grid[0], grid[1], weights))
 
 
 def hidden_mixing(

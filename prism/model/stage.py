@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from prism.model.evidence import contrast_evidence, filled, merged
 from prism.model.halting import HaltingUnit, Refined, StepRecord, applications, refine_fixed, refine_until_halted
 from prism.model.memory import Codebook
 from prism.model.position import sincos_positions
-from prism.model.refinement import Hoisted, Refinement, RefinementStep, Watch
+from prism.model.refinement import Hoisted, Refinement, RefinementStep, State, Watch
 
 NOTHING = Watch()
 
@@ -36,23 +38,62 @@ class StageStep(NamedTuple):
     features: Tensor  # (B, D, H, W), what the stage would give if it stopped here: X^t in the paper
 
 
+class Features(NamedTuple):
+    """What a stage is given and gives."""
+
+    maps: Tensor  # (B, C, H, W)
+    evidence: Tensor | None = None  # (B, 1, H, W); None for an image, and where a network has no use for it
+
+
 class Tokeniser(nn.Module):
-    """Overlapping patch embedding: a strided convolution, then LayerNorm over channels."""
+    """Overlapping patch embedding: a strided convolution, then LayerNorm over channels. Holes look like any patch."""
 
     def __init__(self, in_channels: int, dim: int, kernel: int, stride: int):
         super().__init__()
         self.conv = nn.Conv2d(in_channels, dim, kernel, stride, padding=kernel // 2)
         self.norm = nn.LayerNorm(dim)
 
-    def forward(self, image: Tensor) -> Tensor:
-        """(B, C, H', W') -> (B, H, W, D). Channels stay last throughout, so that tokens are a view of a map."""
-        return self.norm(self.conv(image.contiguous(memory_format=torch.channels_last)).permute(0, 2, 3, 1))
+    def forward(self, given: Features) -> tuple[Tensor, Tensor | None]:
+        """(B, C, H', W') -> (B, H, W, D) and no evidence. Channels stay last, so that tokens are a view of a map."""
+        return self.norm(_convolved(self.conv, given.maps)), None
+
+
+class PatchTokeniser(nn.Module):
+    """Patches side by side, so that a token is of one patch alone and a hole of its size empties it."""
+
+    def __init__(self, in_channels: int, dim: int, side: int):
+        super().__init__()
+        self.side = side
+        self.conv = nn.Conv2d(in_channels, dim, side, side)
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, given: Features) -> tuple[Tensor, Tensor]:
+        """(B, C, H', W') -> tokens (B, H, W, D), which are 0 where nothing was seen, and evidence (B, 1, H, W)."""
+        if given.evidence is None:  # an image
+            evidence = contrast_evidence(given.maps, self.side)
+            right, below = (-given.maps.shape[axis] % self.side for axis in (-1, -2))
+            maps = F.pad(given.maps, (0, right, 0, below)) if right or below else given.maps
+        else:
+            evidence, maps = merged(given.evidence), filled(given.maps, given.evidence)
+        tokens = self.norm(_convolved(self.conv, maps))
+        return tokens * evidence.permute(0, 2, 3, 1).to(tokens.dtype), evidence
+
+
+def _convolved(conv: nn.Conv2d, maps: Tensor) -> Tensor:
+    return conv(maps.contiguous(memory_format=torch.channels_last)).permute(0, 2, 3, 1)
 
 
 class Stage(nn.Module):
     """Tokeniser, initial slots, Phi and its halting unit."""
 
-    def __init__(self, tokeniser: Tokeniser, step: RefinementStep, num_slots: int, dim: int, halting_start: float):
+    def __init__(
+        self,
+        tokeniser: Tokeniser | PatchTokeniser,
+        step: RefinementStep,
+        num_slots: int,
+        dim: int,
+        halting_start: float,
+    ):
         super().__init__()
         self.tokeniser = tokeniser
         self.initial_slots = nn.Parameter(torch.randn(num_slots, dim))
@@ -63,34 +104,34 @@ class Stage(nn.Module):
         self.fixed_steps: int | None = None
         self.save_memory = False  # recompute each step in the backward pass
 
-    def forward(self, image: Tensor, watch: Watch) -> tuple[Tensor, StageTrace | None]:
+    def forward(self, given: Features, watch: Watch) -> tuple[Features, StageTrace | None]:
         """A map (B, C, H', W') -> the refined map (B, D, H, W), and the trace if losses are watched."""
-        tokens, slots, hoisted = self._start(image)
+        state, hoisted, evidence = self._start(given)
         grid = hoisted.positions.grid
         save_memory = self.save_memory and self.training and torch.is_grad_enabled()
         if self.fixed_steps is not None:
-            refined = refine_fixed(self.step, tokens, slots, hoisted, self.fixed_steps, watch, save_memory)
+            refined = refine_fixed(self.step, state, hoisted, self.fixed_steps, watch, save_memory)
         else:
-            refined = refine_until_halted(
-                self.step, self.halting, tokens, slots, hoisted, self.max_steps, watch, save_memory
-            )
+            refined = refine_until_halted(self.step, self.halting, state, hoisted, self.max_steps, watch, save_memory)
         if self.training:
             _collect(refined.records, self.step.memory.codebook)
-        return self._as_map(refined.tokens, grid), _trace(refined, len(image), grid) if watch.losses else None
+        trace = _trace(refined, len(given.maps), grid) if watch.losses else None
+        return Features(self._as_map(refined.tokens, grid), evidence), trace
 
-    def steps(self, image: Tensor, watch: Watch = NOTHING) -> Iterator[StageStep]:
+    def steps(self, given: Features, watch: Watch = NOTHING) -> Iterator[StageStep]:
         """Each of `max_steps` steps, one by one, with the halting unit ignored."""
-        tokens, slots, hoisted = self._start(image)
-        for before, refinement in applications(self.step, tokens, slots, hoisted, self.max_steps, watch):
+        state, hoisted, _ = self._start(given)
+        for before, refinement in applications(self.step, state, hoisted, self.max_steps, watch):
             yield StageStep(before, refinement, self._as_map(refinement.tokens, hoisted.positions.grid))
 
-    def _start(self, image: Tensor) -> tuple[Tensor, Tensor, Hoisted]:
-        """Tokens (B, N, D), slots (B, K, D), and what no step changes."""
-        tokens = self.tokeniser(image)
+    def _start(self, given: Features) -> tuple[State, Hoisted, Tensor | None]:
+        """The state before the first step, what no step changes, and the evidence as a map."""
+        tokens, evidence = self.tokeniser(given)
         batch, height, width, dim = tokens.shape
         hoisted = self.step.hoisted(sincos_positions(height, width, dim, like=tokens))
         slots = self.initial_slots.repeat(batch, 1, 1)  # not expanded: later slots have no zero stride either
-        return tokens.flatten(1, 2), slots, hoisted
+        seen = None if evidence is None else evidence.flatten(2).mT.to(tokens.dtype)
+        return State(tokens.flatten(1, 2), slots, seen), hoisted, evidence
 
     def _as_map(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
         """(B, N, D) -> (B, D, H, W), normalised: how a stage hands tokens on."""

@@ -5,13 +5,14 @@ from itertools import pairwise
 import torch
 
 from prism.analysis.recovery import closeness, closeness_by_token, closeness_when_halted
+from prism.model.stage import Features
 from tests.model.small import pictures, small_prism
 
 
 def test_a_stage_stopped_after_any_step_is_what_fixed_steps_give():
     model, images = small_prism(max_steps=4).eval(), pictures(3)
     with torch.inference_mode():
-        walked = list(model.stages[0].steps(images))  # pyright: ignore
+        walked = list(model.stages[0].steps(Features(images)))  # pyright: ignore
         assert len(walked) == 4
         for steps, step in enumerate(walked, start=1):
             model.fixed_steps = (steps, 1, 1, 1)

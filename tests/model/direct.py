@@ -30,7 +30,7 @@ def norm(x: Tensor, layer: nn.Module) -> Tensor:
     if isinstance(layer, nn.Identity):
         return x
     assert isinstance(layer, nn.LayerNorm)
-    return layer_norm(x, (x.shape[-1],), layer.weight, layer.bias)
+    return layer_norm(x, (x.shape[-1],), layer.weight, layer.bias, layer.eps)
 
 
 def gain(layer: nn.Module) -> Tensor | float:
@@ -61,24 +61,31 @@ def memory(bank, where: Tensor, what: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return restored[..., :dim], restored[..., dim:], loss
 
 
-def step(phi, x: Tensor, slots: Tensor, p: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Phi: equations 1 to 5, then the two FFNs with residuals."""
+def step(
+    phi, x: Tensor, slots: Tensor, p: Tensor, grid: tuple[int, int], e: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Phi: equations 1 to 5, then the two FFNs with residuals. `e` is the evidence of each token, (B, N)."""
     w_q, w_k, w_v = phi.to_query.weight, phi.to_key.weight, phi.to_value.weight
     scale = 1 / math.sqrt(x.shape[-1])
-    normed = norm(x, phi.token_norm)
-    keys, values = (normed + p) @ w_k.T, normed @ w_v.T
+    e = torch.ones(x.shape[:2], dtype=x.dtype) if e is None else e
+    normed = norm(x, phi.token_norm) * e[..., None]
+    keys = (normed + p) @ w_k.T
     queries = norm(slots, phi.slot_norm) @ w_q.T
     logits = torch.einsum("bkd,bnd->bkn", queries, keys) * scale
     attention = logits.exp() / logits.exp().sum(1, keepdim=True)  # over slots
     weights = attention / attention.sum(2, keepdim=True)  # over tokens
-    where, what = torch.einsum("bkn,bnd->bkd", weights, keys), torch.einsum("bkn,bnd->bkd", weights, values)
+    # content is the mean of what was seen, and shrinks with how little that is; positions are those of all tokens
+    seen = torch.einsum("bkn,bn->bk", weights, e)[..., None]
+    content = torch.einsum("bkn,bnd->bkd", weights, normed) / (seen + 0.1 * (1 - seen))
+    where = (content + torch.einsum("bkn,nd->bkd", weights, p)) @ w_k.T
+    what = content @ w_v.T
     where, what, loss = memory(phi.memory, where, what)
     asked = torch.einsum("nd,bkd->bnk", p @ w_q.T, where) * scale
     answered = asked.exp() / asked.exp().sum(2, keepdim=True)
     x = x + gain(phi.token_scale) * torch.einsum("bnk,bkd->bnd", answered, what)
     slots = slots + gain(phi.slot_scale) * where
     ffn = phi.token_ffn
-    hidden = (norm(x, ffn.norm) @ ffn.expand.weight.T).transpose(1, 2).unflatten(2, grid)
+    hidden = (norm(x, ffn.norm) @ ffn.expand.weight.T * e[..., None]).transpose(1, 2).unflatten(2, grid)
     hidden = gelu(ffn.mix(hidden.contiguous())).flatten(2).transpose(1, 2)
     x = x + hidden @ ffn.contract.weight.T + ffn.contract.bias
     ffn = phi.slot_ffn
@@ -86,11 +93,53 @@ def step(phi, x: Tensor, slots: Tensor, p: Tensor, grid: tuple[int, int]) -> tup
     return x, slots + hidden @ ffn.contract.weight.T + ffn.contract.bias, loss
 
 
-def stage(module, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Map, ponder loss, VQ loss and steps per image, each image's state carried along to the last step of all."""
+def contrast(image: Tensor, side: int) -> Tensor:
+    """Patch by patch: the variance of its pixels, averaged over channels, over itself and 1e-5."""
+    rows = []
+    for top in range(0, image.shape[2], side):
+        row = []
+        for left in range(0, image.shape[3], side):
+            patch = image[:, :, top : top + side, left : left + side].flatten(2)
+            variance = patch.var(2, unbiased=False).mean(1)
+            row.append(variance / (variance + 1e-5))
+        rows.append(torch.stack(row, 1))
+    return torch.stack(rows, 1)
+
+
+def halved(image: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
+    """Each 2 x 2 cell with its holes filled by the mean of what was seen in it, and whether anything was."""
+    batch, channels, height, width = image.shape
+    whole = torch.zeros(batch, channels, height + height % 2, width + width % 2, dtype=image.dtype)
+    known = torch.zeros(batch, 1, *whole.shape[2:], dtype=image.dtype)
+    whole[:, :, :height, :width], known[:, 0, :height, :width] = image, evidence
+    filled, merged = torch.zeros_like(whole), []
+    for top in range(0, height, 2):
+        for left in range(0, width, 2):
+            cell = (..., slice(top, top + 2), slice(left, left + 2))
+            weight = known[cell] + 1e-4
+            mean = (whole[cell] * weight).sum((2, 3), keepdim=True) / weight.sum((2, 3), keepdim=True)
+            weight = weight.clamp(max=1)
+            filled[cell] = weight * whole[cell] + (1 - weight) * mean
+            merged.append(known[cell].amax((1, 2, 3)))
+    return filled, torch.stack(merged, 1).unflatten(1, (whole.shape[2] // 2, whole.shape[3] // 2))
+
+
+def stage(module, image: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor]:
+    """Map, evidence, ponder loss, VQ loss and steps per image, each image's state carried on to the last step of all.
+
+    `e` is the evidence of the given map, (B, H, W); None for an image.
+    """
+    side = getattr(module.tokeniser, "side", None)
+    if side and e is None:
+        e = contrast(image, side)
+        image = torch.nn.functional.pad(image, (0, -image.shape[3] % side, 0, -image.shape[2] % side))
+    elif e is not None:
+        image, e = halved(image, e)
     patches = module.tokeniser.conv(image.contiguous())
     batch, dim, *grid = patches.shape
     x = norm(patches.flatten(2).transpose(1, 2), module.tokeniser.norm)
+    known = None if e is None else e.flatten(1)
+    x = x if known is None else x * known[..., None]
     p = positions(*grid, dim, x.dtype)
     slots = module.initial_slots.expand(batch, -1, -1)
     result, ponder, vq = torch.zeros_like(x), x.new_zeros(batch), x.new_zeros(batch)
@@ -98,7 +147,7 @@ def stage(module, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     halted = torch.zeros(batch, dtype=torch.bool)
     steps = torch.zeros(batch, dtype=torch.long)
     for t in range(1, module.max_steps + 1):
-        x, slots, loss = step(module.step, x, slots, p, (grid[0], grid[1]))
+        x, slots, loss = step(module.step, x, slots, p, (grid[0], grid[1]), known)
         probability = torch.sigmoid(x.mean(1) @ module.halting.fc.weight[0] + module.halting.fc.bias)
         stops = ~halted & ((spent + probability >= 0.99) | torch.tensor(t == module.max_steps))
         share = torch.where(stops, 1 - spent, probability) * ~halted
@@ -106,15 +155,16 @@ def stage(module, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         ponder, vq = ponder + t * share, vq + loss * ~halted
         steps += ~halted
         spent, halted = spent + probability, halted | stops
-    return norm(result, module.norm).transpose(1, 2).unflatten(2, (grid[0], grid[1])), ponder, vq, steps
+    return norm(result, module.norm).transpose(1, 2).unflatten(2, (grid[0], grid[1])), e, ponder, vq, steps
 
 
 def prism(model: Prism, images: Tensor) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """Logits, L_ponder, L_vq, and the steps of each stage."""
-    x, ponder, vq, steps = images, 0.0, 0.0, []
+    x, e, ponder, vq, steps = images, None, 0.0, 0.0, []
     for module in model.stages:
-        x, stage_ponder, stage_vq, stage_steps = stage(module, x)
+        x, e, stage_ponder, stage_vq, stage_steps = stage(module, x, e)
         ponder, vq = ponder + stage_ponder.mean(), vq + stage_vq.mean()
         steps.append(stage_steps)
-    pooled = x.mean((2, 3))
+    weight = torch.ones(len(x), *x.shape[2:], dtype=x.dtype) if e is None else e + 1e-4
+    pooled = (x * weight[:, None]).sum((2, 3)) / weight[:, None].sum((2, 3))
     return pooled @ model.head.fc.weight.T + model.head.fc.bias, ponder, vq, steps  # pyright: ignore

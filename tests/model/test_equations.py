@@ -4,20 +4,22 @@ import pytest
 import torch
 
 from prism.model.position import sincos_positions
-from prism.model.refinement import Watch
+from prism.model.refinement import State, Watch
 from tests.model import direct
 from tests.model.small import pictures, small_prism
 
 
 @pytest.mark.parametrize("memory", ["vq", "continuous", "off"])
-@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("form", [{}, {"evidence": False}, {"preset": "paper"}], ids=str)
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "of_gradient"), [(torch.float64, 1e-9, 1e-9), (torch.float32, 1e-5, 1e-4)]
 )
-def test_network(preset: str, memory: str, dtype: torch.dtype, tolerance: float, of_gradient: float):
+def test_network(form: dict, memory: str, dtype: torch.dtype, tolerance: float, of_gradient: float):
     """Rounding grows over up to 20 steps: the gradient in float32 is held to 1e-4 here, that of one step to 1e-5."""
-    model = small_prism(dtype, preset=preset, memory=memory).train()
-    images = pictures(5, 64, 48, dtype)
+    model = small_prism(dtype, memory=memory, **form).train()
+    images = pictures(5, 64, 50, dtype)
+    images[1, :, 10:40, 8:33] = 0.3  # holes that are no whole number of patches, and one image with hardly anything
+    images[2, :, :, :44] = 0
     labels = torch.arange(5)
 
     def loss_of(logits, ponder, vq):
@@ -44,9 +46,10 @@ def test_network(preset: str, memory: str, dtype: torch.dtype, tolerance: float,
         torch.testing.assert_close(model(images), logits.detach(), rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("with_evidence", [False, True])
 @pytest.mark.parametrize("preset", ["default", "paper"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_one_step(preset: str, dtype: torch.dtype, tolerance: float):
+def test_one_step(preset: str, with_evidence: bool, dtype: torch.dtype, tolerance: float):
     """Phi alone, forward and gradients with respect to its inputs and parameters."""
     phi = small_prism(dtype, preset=preset).stages[0].step
     tokens = torch.randn(3, 35, 8, dtype=dtype, requires_grad=True)
@@ -58,9 +61,11 @@ def test_one_step(preset: str, dtype: torch.dtype, tolerance: float):
         total = (x * goal_tokens).mean() + (new_slots * goal_slots).mean() + 0.01 * loss.mean()
         return torch.autograd.grad(total, inputs)
 
-    expected = direct.step(phi, tokens, slots, direct.positions(5, 7, 8, dtype), (5, 7))
+    evidence = torch.rand(3, 35, dtype=dtype).round(decimals=1) if with_evidence else None
+    expected = direct.step(phi, tokens, slots, direct.positions(5, 7, 8, dtype), (5, 7), evidence)
     hoisted = phi.hoisted(sincos_positions(5, 7, 8, like=tokens))
-    refined = phi(tokens, slots, hoisted, Watch(losses=True))
+    state = State(tokens, slots, evidence if evidence is None else evidence[..., None])
+    refined = phi(state, hoisted, Watch(losses=True))
     found = refined.tokens, phi.next_slots(slots, refined.where), refined.recall.loss
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
