@@ -48,7 +48,8 @@ class PyramidBackbone(nn.Module):
 
     def forward(self, images: Tensor) -> Maps:
         if isinstance(self.body, Prism):
-            return Maps(*self.body.pyramid(images, traced=self.training))
+            found = self.body.pyramid(images, traced=self.training)
+            return Maps(found.features, found.trace)
         levels = [level.permute(0, 3, 1, 2) if self._channels_last else level for level in self.body(images)]
         return Maps([bring(level) for bring, level in zip(self.resize, levels, strict=True)], None)
 

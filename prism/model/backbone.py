@@ -57,11 +57,13 @@ class Traced(NamedTuple):
 class Prism(nn.Module):
     """A pyramid whose stages repeat one block until a halting unit says enough.
 
-    `slot_ratio` is the width of the slots' FFN, `code_width` that of a code, both in widths of the stage: slots are few, and
-    what is spent on them costs little. With `evidence`, patches lie side by side and what shows no contrast counts as not seen: see `prism.model.evidence`.
-    `preset="paper"` keeps the literal equations: no evidence, overlapping patches, a memory without norms that is
-    trained straight-through with nothing detached, and no LayerScale. `halting_start` is the probability of halting that
+    With `evidence`, patches lie side by side, and what shows no contrast counts as not seen: see
+    `prism.model.evidence`. `slot_ratio` is the width of the slots' FFN and `code_width` that of a code, in widths of
+    the stage: slots are few, so what is spent on them costs little. `halting_start` is the probability of halting that
     training starts from; by default about T_max / 2 steps are taken at first.
+
+    `preset="paper"` keeps the literal equations: no evidence, overlapping patches, no LayerScale, and a memory without
+    norms that is trained straight-through with nothing detached.
     """
 
     def __init__(

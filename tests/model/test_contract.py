@@ -22,7 +22,7 @@ def nano(**kwargs) -> Prism:
 def test_sizes_stay_below_those_of_pvt_v2():
     for ours, theirs in [("nano", "b0"), ("tiny", "b1"), ("small", "b2"), ("base", "b3")]:
         assert parameters(timm.create_model(f"prism_{ours}")) < parameters(timm.create_model(f"pvt_v2_{theirs}"))
-    assert parameters(timm.create_model("prism_tiny")) <= 11.2e6
+    assert 10.4e6 <= parameters(timm.create_model("prism_tiny")) <= 11.2e6
 
 
 @pytest.mark.parametrize("size", [(32, 32), (64, 64), (33, 47), (96, 160), (224, 224)])
@@ -154,8 +154,11 @@ def test_checkpoint_of_another_variant_is_named(tmp_path):
     save_file(nano().state_dict(), path)
     with pytest.raises(ValueError, match=r"'stages.0.initial_slots' is \(16, 32\) there and \(16, 64\) here"):
         timm.create_model("prism_tiny", checkpoint_path=str(path))
+    overlapping = nano(evidence=False)
     with pytest.raises(ValueError, match=r"has no 'stages.0.step.memory.where_norm.weight'"):
-        nano().load_state_dict(nano(preset="paper").state_dict())
+        overlapping.load_state_dict(nano(preset="paper").state_dict())
     with pytest.raises(ValueError, match=r"'stages.0.step.memory.where_norm.weight' is not in this one"):
-        nano(preset="paper").load_state_dict(nano().state_dict())
+        nano(preset="paper").load_state_dict(overlapping.state_dict())
+    with pytest.raises(ValueError, match=r"'stages.0.tokeniser.conv.weight' is \(32, 3, 7, 7\) there"):
+        nano().load_state_dict(overlapping.state_dict())
     timm.create_model("prism_nano", checkpoint_path=str(path))

@@ -1,0 +1,78 @@
+"""What could not be seen has no say: properties of evidence, and of a network that goes by it."""
+
+import pytest
+import torch
+
+from prism.model.evidence import contrast_evidence, filled, merged, weighted
+from tests.model.small import pictures, small_prism
+
+
+@pytest.mark.parametrize("colour", [0.0, 0.5, -2.1, 1e3])
+def test_a_patch_of_one_colour_is_a_hole_whatever_the_colour(colour: float):
+    images = pictures(2, 32, 32)
+    images[:, :, :16] = colour
+    evidence = contrast_evidence(images, 4)
+    assert (evidence[:, :, :4] < 1e-3).all()
+    assert (evidence[:, :, 4:] > 0.99).all()
+
+
+def test_evidence_of_sides_that_are_no_multiple_of_a_patch():
+    assert contrast_evidence(torch.randn(1, 3, 33, 47), 4).shape == (1, 1, 9, 12)
+
+
+def test_something_was_seen_of_a_cell_if_any_of_its_parts_was():
+    evidence = torch.zeros(1, 1, 3, 4)
+    evidence[0, 0, 0, 1] = 1
+    assert merged(evidence).tolist() == [[[[1, 0], [0, 0]]]]
+
+
+def test_holes_take_the_mean_of_what_was_seen_around_them():
+    features = torch.tensor([[2.0, 4.0], [7.0, 9.0]])[None, None]
+    evidence = torch.tensor([[1.0, 1.0], [0.0, 0.0]])[None, None]
+    torch.testing.assert_close(filled(features, evidence)[0, 0, 1], torch.tensor([3.0, 3.0]), rtol=0, atol=0.01)
+    torch.testing.assert_close(filled(features, evidence)[0, 0, 0], features[0, 0, 0])
+
+
+def test_where_all_was_seen_nothing_is_filled():
+    features = torch.randn(2, 5, 6, 4)
+    torch.testing.assert_close(filled(features, torch.ones(2, 1, 6, 4)), features)
+
+
+def test_the_mean_of_a_weighted_map_is_that_of_what_was_seen():
+    features, evidence = torch.randn(2, 5, 4, 4), torch.zeros(2, 1, 4, 4)
+    evidence[:, :, :2] = 1
+    found = weighted(features, evidence).mean((2, 3))
+    torch.testing.assert_close(found, features[:, :, :2].mean((2, 3)), rtol=0, atol=1e-3)
+    torch.testing.assert_close(weighted(features, 0 * evidence), features)  # nothing at all: as it is
+
+
+@torch.inference_mode()
+def test_the_colour_of_a_hole_changes_nothing():
+    model = small_prism().eval()
+    images = pictures(3, 64, 64)
+    answers = []
+    for colour in (0.0, 1.7):
+        images[:, :, 32:, 16:48] = colour
+        answers.append(model(images))
+    torch.testing.assert_close(*answers, rtol=0, atol=1e-3)
+    other = small_prism(evidence=False).eval()  # the control: without evidence it does
+    far = []
+    for colour in (0.0, 1.7):
+        images[:, :, 32:, 16:48] = colour
+        far.append(other(images))
+    assert (far[0] - far[1]).abs().max() > 0.05
+
+
+@torch.inference_mode()
+def test_a_blank_image_has_an_answer():
+    assert small_prism().eval()(torch.zeros(1, 3, 64, 64)).isfinite().all()
+
+
+@torch.inference_mode()
+def test_evidence_comes_with_every_map():
+    found = small_prism().eval().pyramid(pictures(2, 48, 80))
+    assert found.evidence is not None
+    for maps, evidence in zip(found.features, found.evidence, strict=True):
+        assert evidence.shape == (2, 1, *maps.shape[2:])
+    assert small_prism(evidence=False).eval().pyramid(pictures(1)).evidence is None
+    assert small_prism(preset="paper").eval().pyramid(pictures(1)).evidence is None
