@@ -28,7 +28,7 @@ from prism.occlusion import detection as detection_benchmark
 from prism.occlusion import segmentation as segmentation_benchmark
 from prism.occlusion.fills import Fill
 from prism.recipes.catalogue import RECIPES, first_line, rehearse, run
-from prism.reporting import tables
+from prism.reporting import provenance, tables
 from prism.studies import accuracy, feeding, prediction, results
 from prism.studies import detection as detection_study
 from prism.studies import occlusion as occlusion_study
@@ -147,7 +147,7 @@ def speed_(
     tables.show(rows, f"{torch.get_num_threads()} threads, {repeats} repeats, torch {torch.__version__}")
     if out:
         note = (
-            f"`{_command()}`, {repeats} interleaved repeats, {torch.get_num_threads()} threads, "
+            f"`{provenance.command()}`, {repeats} interleaved repeats, {torch.get_num_threads()} threads, "
             f"torch {torch.__version__}, {_processor()}. Images a second are medians; the spread is the "
             "interquartile range over the median; ratios are medians over repeats."
         )
@@ -273,7 +273,7 @@ def occlusion(
             )
             write, score = segmentation_benchmark.write, "mIoU"
     with Console(stderr=True, quiet=not benchmark.is_first).status("") as status:
-        rows = write(benchmark, subjects, out, _command(), status.update) if subjects else []
+        rows = write(benchmark, subjects, out, provenance.command(), status.update) if subjects else []
         folders = detection.write and benchmark.is_first
         blocks = detection_benchmark.write_folders(benchmark, out, status.update) if folders else []
     if rows:
@@ -347,7 +347,7 @@ def eval_(
     if processes.is_main_process:
         tables.show([{name: row[name] for name in accuracy.SHOWN} for row in rows], f"accuracy on {data}, per cent")
         if out:
-            tables.write(rows, out / "accuracy", f"`{_command()}`")
+            tables.write(rows, out / "accuracy", f"`{provenance.command()}`")
             print(f"wrote {out / 'accuracy.csv'} and {out / 'accuracy.md'}")
     processes.destroy_process_group()
 
@@ -534,10 +534,10 @@ def study(
     folder = (out or Path("runs/study")) / "runs" / (f"{recipe}-quick" if quick else recipe)
     project = results.Project(recipe, folder, plan, data, annotated, numbers, split, batch, workers, device)
     if chosen is None:
-        print(f"wrote {results.all_studies(project, out or Path('runs/study'), _command(), place, console)}")
+        print(f"wrote {results.all_studies(project, out or Path('runs/study'), provenance.command(), place, console)}")
         return
     out = out or Path("runs/study") / name
-    first, *_ = results.one_study(project, chosen, checkpoints, out, _command(), place, console)
+    first, *_ = results.one_study(project, chosen, checkpoints, out, provenance.command(), place, console)
     print(first.text)
     if not isinstance(first.content, Path):
         tables.show(first.content, chosen.title)
@@ -571,7 +571,9 @@ def playground(
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; what a user got wrong is one sentence, not a traceback."""
     try:
-        app.cli(prog="prism", args=arguments, config=(OmitArgPrefixes, OmitSubcommandPrefixes))
+        words = sys.argv[1:] if arguments is None else arguments
+        with provenance.called_as(words):
+            app.cli(prog="prism", args=words, config=(OmitArgPrefixes, OmitSubcommandPrefixes))
     except (ValueError, OSError) as error:
         sentence = str(error)
         if "Original Traceback" in sentence:  # a worker's: its last line is the error's name and what it says
@@ -622,7 +624,7 @@ def _eval_detectors(
         ]
         tables.show(shown, f"COCO's numbers on {data} {split}, from 0 to 1")
         if out:
-            tables.write(rows, out / "detection", f"COCO's numbers from 0 to 1.\n\n`{_command()}`")
+            tables.write(rows, out / "detection", f"COCO's numbers from 0 to 1.\n\n`{provenance.command()}`")
             print(f"wrote {out / 'detection.csv'} and {out / 'detection.md'}")
     processes.destroy_process_group()
 
@@ -653,15 +655,6 @@ def _fills(text: str) -> list[Fill]:
     if unknown := [kind for kind in kinds if kind not in FILLS]:
         raise ValueError(f"fills are {', '.join(FILLS)}, got {unknown[0]!r}")
     return kinds  # pyright: ignore[reportReturnType]
-
-
-def _command() -> str:
-    """As typed, without where the files went: that says nothing of how they were made."""
-    words = sys.argv[1:]
-    if "--out" in words:
-        at = words.index("--out")
-        del words[at : at + 2]
-    return f"prism {' '.join(words)}"
 
 
 def _numbers(text: str) -> list[float]:

@@ -36,7 +36,6 @@ from prism.metrics.average_precision import (
     instances,
 )
 from prism.metrics.complexity import parameters
-from prism.metrics.significance import with_deviation
 from prism.occlusion.benchmark import (
     IMAGENET_MEAN,
     Benchmark,
@@ -52,7 +51,8 @@ from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import instance_mask, mask_generator
 from prism.reporting import tables
 from prism.reporting.figures import COLOURS
-from prism.reporting.pages import page
+from prism.reporting.pages import Section, page
+from prism.reporting.tables import with_deviation
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7)  # 0 is the clean picture
 HIDDEN = 2  # objects of a picture
@@ -382,7 +382,7 @@ def write(
         ),
         ("All rows", f"COCO's numbers from 0 to 1. Made by: {command}", rows),
     ]
-    (out / "report.html").write_text(page("Detection under occlusion", sections))
+    (out / "report.html").write_text(page("Detection under occlusion", [Section(*part) for part in sections]))
     return main
 
 

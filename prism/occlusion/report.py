@@ -11,11 +11,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from prism.metrics.significance import paired_p_value, with_deviation
+from prism.metrics.significance import paired_p_value
 from prism.occlusion.benchmark import CLEAN, Occluded, Pictures, Predictions, Setting
 from prism.occlusion.fills import Fill
 from prism.reporting.figures import COLOURS
-from prism.reporting.tables import Rows
+from prism.reporting.tables import Rows, with_deviation
 
 # Table 1 of the paper: ImageNet-1K, trained for 300 epochs.
 PUBLISHED_SETTINGS = ("clean", "PatchMask0.6", "PatchMask0.8", "BlockMask112", "OnlyOne112", "OnlyOne56")

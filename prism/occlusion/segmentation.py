@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from accelerate import PartialState
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from torch import Tensor, nn
@@ -23,7 +23,6 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from prism.metrics.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.metrics.iou import VOID, Counts, added, class_rows, count, scores
-from prism.metrics.significance import with_deviation
 from prism.model.backbone import Prism
 from prism.occlusion.benchmark import (
     CLEAN,
@@ -43,13 +42,13 @@ from prism.occlusion.benchmark import (
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import mask_generator, original_index
 from prism.reporting import tables
-from prism.reporting.figures import COLOURS
-from prism.reporting.pages import page
+from prism.reporting.figures import COLOURS, class_colours
+from prism.reporting.pages import Section, page
+from prism.reporting.tables import with_deviation
 
 PAPER_SETTING = Setting("PatchMask", 0.3)
 PAPER_SETTINGS = (CLEAN, PAPER_SETTING)
 CURVE = (CLEAN, *(Setting("PatchMask", tenth / 10) for tenth in range(1, 8)))
-YELLOW = "#F0E442"  # the one of Okabe and Ito's that lines are not drawn in
 COST_SIZE = (512, 512)  # where the paper counts
 MOST_NAMED = 24  # classes that the legend of the examples has room for
 # Table 2(b) of the paper: parameters, FLOPs, mIoU clean and with 30 % of patches hidden
@@ -223,7 +222,7 @@ def write(
         ("Classes", "IoU in per cent, clean, and the share of the pixels.", class_table(of_classes)),
         ("All rows", f"Scores from 0 to 1. Made by: {command}", rows),
     ]
-    (out / "report.html").write_text(page("Segmentation under occlusion", sections))
+    (out / "report.html").write_text(page("Segmentation under occlusion", [Section(*part) for part in sections]))
     return main
 
 
@@ -339,21 +338,6 @@ def examples(benchmark: SegmentationBenchmark, subjects: Sequence[Subject]) -> F
     patches = [Patch(color=to_hex(colours[n]), label=benchmark.classes[n]) for n in sorted(named)[:MOST_NAMED]]
     figure.legend(handles=patches, loc="outside lower left", ncols=len(titles), frameon=False, fontsize=8)
     return figure
-
-
-def class_colours(classes: int) -> np.ndarray:
-    """RGB in [0, 1] for every number of uint8: Okabe and Ito's colours, then darker, lighter and duller ones.
-
-    The first class, in most sets what lies behind, is dark grey; void is white. Past 29 classes colours come again,
-    a little darker: a legend names only what a picture holds.
-    """
-    pure = np.array([to_rgb(colour) for colour in (*COLOURS, YELLOW)])
-    wheel = np.concatenate([pure, 0.55 * pure, 0.5 + 0.5 * pure, 0.25 + 0.5 * pure])
-    colours = np.ones((VOID + 1, 3))
-    colours[0] = 0.25
-    numbers = np.arange(min(classes, VOID) - 1)
-    colours[1 + numbers] = wheel[numbers % len(wheel)] * 0.85 ** (numbers[:, None] // len(wheel))
-    return colours
 
 
 def _by_size(shown: Sequence[Shown]) -> list[Shown]:

@@ -8,7 +8,7 @@ from prism.metrics.complexity import parameters
 from prism.occlusion import report
 from prism.occlusion.benchmark import OcclusionBenchmark, Subject
 from prism.reporting import tables
-from prism.reporting.pages import page
+from prism.reporting.pages import Section, page
 from prism.studies.accuracy import STEPS, add_costs
 
 NOTE = (
@@ -66,5 +66,5 @@ def run(
         fills = report.fills_table(rows)
         sections.append(("Fills", "No fill is neutral: the same masks, other pixels in them.", fills))
     sections.append(("All rows", f"Made by: {command}", rows))
-    (out / "report.html").write_text(page("Occlusion benchmark", sections))
+    (out / "report.html").write_text(page("Occlusion benchmark", [Section(*part) for part in sections]))
     return main

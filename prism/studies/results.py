@@ -12,11 +12,12 @@ from rich.console import Console
 
 from prism.recipes.catalogue import RECIPES, run
 from prism.recipes.classification import Classification
-from prism.reporting.pages import page
+from prism.reporting.files import write_text
+from prism.reporting.pages import as_markdown, write_report
 from prism.reporting.tables import Rows
 from prism.studies.catalogue import STUDIES
 from prism.studies.material import SMOKE, Inapplicable, Material
-from prism.studies.study import Section, Study, Takes, as_markdown, beside, conduct
+from prism.studies.study import Section, Study, Takes, conduct
 from prism.training.log import read_log
 from prism.training.settings import Settings
 
@@ -170,8 +171,8 @@ def all_studies(project: Project, out: Path, command: str, device: str, console:
         heading = f"{number} {study.title}" + (f" ({study.paper})" if study.paper else "")
         sections += [first._replace(heading=heading), *others]
         console.print(f"wrote {out / study.name}", highlight=False)
-    (out / "report.html").write_text(page(_title(project), sections))
-    (out / "report.md").write_text(as_markdown(beside(sections, out), command))
+    write_report(out, _title(project), sections)
+    write_text(out / "report.md", as_markdown(sections, out, command))
     return out / "report.html"
 
 

@@ -14,7 +14,8 @@ from PIL import Image
 from prism.data.pictures import check_pictures, read_picture
 from prism.model.creation import find_checkpoint
 from prism.occlusion.benchmark import Subject
-from prism.occlusion.segmentation import class_colours, predict
+from prism.occlusion.segmentation import predict
+from prism.reporting.figures import class_colours, contours
 from prism.tasks.segmentation import load_segmenter
 
 DPI = 110
@@ -80,14 +81,6 @@ def overlay(pixels: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> F
     entries = [Patch(color=to_hex(colours[n]), label=f"{classes[n]} {_per_cent(share)}") for n, share in shares]
     axis.legend(handles=entries, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9)
     return figure
-
-
-def contours(labels: np.ndarray) -> np.ndarray:
-    """Pixels whose right or lower neighbour is of another class."""
-    edges = np.zeros(labels.shape, bool)
-    edges[:, :-1] |= labels[:, :-1] != labels[:, 1:]
-    edges[:-1] |= labels[:-1] != labels[1:]
-    return edges
 
 
 def _shares(labels: np.ndarray) -> list[tuple[int, float]]:

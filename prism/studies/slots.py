@@ -17,12 +17,11 @@ from prism.model.backbone import Prism
 from prism.model.stage import StageTrace
 from prism.occlusion.benchmark import Setting
 from prism.occlusion.masks import mask_generator
-from prism.occlusion.segmentation import class_colours
 from prism.reporting import tables
+from prism.reporting.figures import class_colours, contours
 from prism.reporting.tables import Rows
 from prism.studies.material import Inapplicable, Material
 from prism.studies.pairs import Pairs, as_seen
-from prism.studies.segmentation import contours
 from prism.studies.study import (
     SKIPPED,
     STAGES,

@@ -8,7 +8,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from prism.reporting import tables
-from prism.reporting.pages import page
+from prism.reporting.pages import Section, page
 from prism.training.log import read_log
 from prism.training.settings import Settings, what_counts
 
@@ -30,7 +30,7 @@ def write(settings: Settings) -> None:
     ]
     if skipped := [{"picture": row["reason"]} for row in rows if row["kind"] == "skipped"]:
         sections.append(("Skipped", "Pictures that could not be read.", skipped))
-    (out / "report.html").write_text(page(f"Training in {out.name}", sections))
+    (out / "report.html").write_text(page(f"Training in {out.name}", [Section(*part) for part in sections]))
 
 
 def curves(rows: list[dict[str, Any]]) -> Figure:
