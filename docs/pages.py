@@ -11,9 +11,9 @@ ROOT = Path(__file__).parent.parent
 ROOMS = (
     "model",
     "reporting",
+    "data",
     "metrics",
     "occlusion",
-    "data",
     "baselines",
     "tasks",
     "training",

@@ -1,6 +1,5 @@
 """The commands: verb -> function."""
 
-import json
 import os
 import platform
 import sys
@@ -18,11 +17,13 @@ from tyro.extras import subcommand_type_from_defaults
 
 import prism
 from prism.data.coco import CocoPictures
+from prism.data.preprocessing import Preprocessing
 from prism.data.segmentation import LabelledImages, open_segmentation
 from prism.data.sources import limited
 from prism.metrics import complexity, speed
 from prism.model.creation import Checkpoint, create, find_checkpoint, find_checkpoints, open_model
-from prism.model.weights import halved, read_about, read_weights, shipped
+from prism.model.metadata import VERSION, read_metadata
+from prism.model.weights import halved, read_weights, shipped
 from prism.occlusion import CURVES, FILLS, PAPER_SETTINGS, OcclusionBenchmark
 from prism.occlusion import detection as detection_benchmark
 from prism.occlusion import segmentation as segmentation_benchmark
@@ -177,12 +178,13 @@ def slots(
         out: folder for slots.png and slots.csv
     """
     torch.manual_seed(seed)
-    model = model or (read_about(checkpoint) if checkpoint else {}).get("model", "prism_nano")
-    found = find_checkpoint(model, checkpoint) if checkpoint else Checkpoint(model)
+    found = find_checkpoint(model, checkpoint) if checkpoint else Checkpoint(model or "prism_nano")
+    model = found.name
     network = open_model(found)
     if not isinstance(network, prism.Prism):
         raise ValueError(f"{model} has no slots: name a PRISM variant")
-    rows = slot_study.draw(network, slot_study.picture(image, size or found.size or 224, seed), out, occluded, seed)
+    preprocessing = Preprocessing.from_metadata(found.metadata).at(size)
+    rows = slot_study.draw(network, slot_study.picture(image, preprocessing, seed), out, occluded, seed)
     tables.show(rows, f"{model}{'' if checkpoint else ', untrained'}: steps and slots")
     print(f"wrote {out / 'slots.png'} and {out / 'slots.csv'}")
 
@@ -373,7 +375,8 @@ def predict(
         raise ValueError("this installation carries no weights: give --checkpoint FILE.safetensors")
     found = find_checkpoint(model, checkpoint)
     names = found.titles or found.classes or []
-    rows = prediction.predict(open_model(found), images, names, size or found.size or 224, out)
+    preprocessing = Preprocessing.from_metadata(found.metadata).at(size)
+    rows = prediction.predict(open_model(found), images, names, preprocessing, out)
     tables.show(rows, f"{found.name}, {checkpoint}")
     print(f"wrote {out / 'predictions.json'}")
 
@@ -460,15 +463,15 @@ def export(
         titles: the classes in words, in their order, if their names are none
         tag: by which timm tells these weights of the model from others
     """
-    about = read_about(checkpoint)
+    metadata = read_metadata(checkpoint)
     if titles:
-        classes, words = json.loads(about.get("classes", "[]")), titles.split(",")
+        classes, words = metadata.classes or [], titles.split(",")
         if len(classes) != len(words):
             raise ValueError(f"{checkpoint} has {len(classes)} classes, but {len(words)} titles were given")
-        about["titles"] = json.dumps(words)
-    if tag:
-        about["tag"] = tag
-    write_weights(halved(read_weights(checkpoint)), out, about)
+        metadata = replace(metadata, titles=words)
+    preprocessing = Preprocessing.from_metadata(metadata).to_metadata()  # whole, also of a file from before
+    metadata = replace(metadata, tag=tag or metadata.tag, preprocessing=preprocessing, version=VERSION)
+    write_weights(halved(read_weights(checkpoint)), out, metadata.header())
     print(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB")
 
 
@@ -586,7 +589,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _task(checkpoints: list[Checkpoint], asked: str | None = None) -> str:
     """What these models are for: what their weights say, and classification where they are silent."""
     for file in (checkpoint.file for checkpoint in checkpoints if checkpoint.file):
-        said = read_about(file).get("task", "classification")
+        said = read_metadata(file).task
         asked = asked or said
         if said != asked:
             raise ValueError(f"{file} is for {said}, not for {asked}")

@@ -9,9 +9,9 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     "model",
     "reporting",
+    "data",
     "metrics",
     "occlusion",
-    "data",
     "baselines",
     "tasks",
     "training",

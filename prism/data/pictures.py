@@ -1,4 +1,4 @@
-"""Pictures from files, whatever their kind, as RGB; and the view of them that a model is judged by."""
+"""Pictures from files, whatever their kind, as RGB."""
 
 import struct
 from collections import Counter
@@ -66,17 +66,6 @@ def _as_rgb(image: Image.Image) -> Image.Image:
         layer = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
     return image.convert("RGB")
-
-
-def evaluation_view(size: int, crop: float = 0.875) -> v2.Compose:
-    """Short side to size / crop, centre crop, (3, size, size) in [0, 1]: how ImageNet is judged."""
-    return v2.Compose(
-        [
-            v2.Resize(round(size / crop), interpolation=v2.InterpolationMode.BICUBIC, antialias=True),
-            v2.CenterCrop(size),
-            unit_pixels,
-        ]
-    )
 
 
 def unit_pixels(picture: Image.Image) -> Tensor:

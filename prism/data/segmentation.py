@@ -21,11 +21,10 @@ from torchvision.transforms.v2 import functional as show
 
 from prism.data.pictures import UNREADABLE, Unreadable, read_picture
 from prism.data.scenes import SHAPES, Scenes
-from prism.data.sources import SCENES
+from prism.data.sources import SCENES, original_index
 from prism.data.stream import Batch, Sample, View
-from prism.metrics.iou import VOID
-from prism.occlusion.masks import original_index
 
+VOID = 255
 ADE20K_CLASSES = 150
 ADE20K_SPLITS = {"train": "training", "val": "validation"}
 # fmt: off

@@ -94,6 +94,15 @@ def limited(pictures: Labelled, count: int) -> Labelled:
     return _Limited(pictures, [draw.randrange(first, end) for first, end in pairwise(edges)])
 
 
+def original_index(pictures: Any, place: int) -> int:
+    """The index in the whole set of what lies at this place of a part of it, if the data set says it; else the place.
+
+    Masks go by it, so that a limit does not change what is hidden.
+    """
+    found = getattr(pictures, "original_index", None)
+    return found(place) if found else place
+
+
 def optional(module: str) -> Any:
     """A module that only some kinds of data need."""
     try:

@@ -18,10 +18,11 @@ from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from prism.data.sources import original_index
 from prism.metrics.significance import balanced_mean, bootstrap_interval, calibration_error
 from prism.model.backbone import Prism
 from prism.occlusion.fills import Fill, fill
-from prism.occlusion.masks import block_mask, mask_generator, only_one_mask, original_index, patch_mask
+from prism.occlusion.masks import block_mask, mask_generator, only_one_mask, patch_mask
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

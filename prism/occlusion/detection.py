@@ -23,15 +23,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.v2.functional import pil_to_tensor
 
+from prism.data.annotations import Annotated, encode
 from prism.metrics.average_precision import (
     NUMBERS,
-    Annotated,
     Result,
     Truth,
     as_results,
     by_subset,
     categories_of,
-    encode,
     flagged,
     instances,
 )

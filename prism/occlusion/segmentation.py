@@ -21,8 +21,10 @@ from matplotlib.patches import Patch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from prism.data.segmentation import VOID
+from prism.data.sources import original_index
 from prism.metrics.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
-from prism.metrics.iou import VOID, Counts, added, class_rows, count, scores
+from prism.metrics.iou import Counts, added, class_rows, count, scores
 from prism.model.backbone import Prism
 from prism.occlusion.benchmark import (
     CLEAN,
@@ -40,7 +42,7 @@ from prism.occlusion.benchmark import (
     spread,
 )
 from prism.occlusion.fills import Fill, fill
-from prism.occlusion.masks import mask_generator, original_index
+from prism.occlusion.masks import mask_generator
 from prism.reporting import tables
 from prism.reporting.figures import COLOURS, class_colours
 from prism.reporting.pages import Section, page

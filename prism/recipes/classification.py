@@ -4,24 +4,25 @@ Erasing, cutmix and scattered cells hide parts of pictures in training: `hiding`
 every file of weights says which were on.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import torch
 from accelerate import Accelerator
-from timm.data import Mixup, resolve_data_config
+from timm.data import Mixup
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from tyro.conf import arg
 
+from prism.data.preprocessing import CROP, Preprocessing
 from prism.data.shards import ShardedPictures, ShardStream, find_shards
 from prism.data.sources import limited, open_pictures
 from prism.data.stream import Batch, Ranks, ShuffledStream, Stream
 from prism.model.creation import create
-from prism.model.weights import load_weights, model_arguments
-from prism.tasks.classification import Classifier, OwnPictures, accuracy, judging_view, training_view
+from prism.model.metadata import Metadata, model_arguments
+from prism.model.weights import load_weights
+from prism.tasks.classification import Classifier, OwnPictures, accuracy, training_view
 from prism.tasks.learner import Weights
 from prism.training.loop import Job
 from prism.training.settings import Settings
@@ -48,6 +49,8 @@ class Classification(Settings):
     """judge only so many pictures of a split, spread over it"""
     size: int = 224
     """side of the pictures"""
+    crop: float = CROP
+    """share of an image that evaluation shows, by its side: ImageNet's 0.875, or 1 for all"""
     length: int | None = None
     """pictures an epoch: of generated scenes, or of shards that do not say"""
     smallest_crop: float = 0.08
@@ -75,6 +78,8 @@ class Classification(Settings):
         for name in ("mixup", "cutmix", "erasing", "scattered", "smoothing", "ponder", "vq", "jitter"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if not 0 < self.crop <= 1:
+            raise ValueError(f"crop must be above 0 and at most 1, got {self.crop}")
         if not self.splits:
             raise ValueError("name at least one split to judge")
 
@@ -155,6 +160,7 @@ def scenes() -> Classification:
         lr=3e-3,
         warmup=0.05,
         clip=5.0,
+        crop=1.0,
         smallest_crop=1.0,
         flip=False,
         hiding=False,
@@ -178,9 +184,9 @@ def build(recipe: Classification, accelerator: Accelerator) -> Job:
             figures |= {f"{split} {name}": value for name, value in found.items()}
         return figures
 
-    about = _about(recipe, learner.network, classes)
+    metadata = _metadata(recipe, learner.network, classes)
     stream = _stream(recipe, learner.network, ranks)
-    return Job(recipe.model, learner, stream, evaluate, f"{splits[0]} top-1", about)
+    return Job(recipe.model, learner, stream, evaluate, f"{splits[0]} top-1", metadata)
 
 
 def learner_of(recipe: Classification, classes: int) -> Classifier:
@@ -215,7 +221,7 @@ def _classes(recipe: Classification) -> list[str]:
 
 
 def _judged(recipe: Classification, split: str, network: nn.Module, ranks: Ranks) -> Dataset[tuple[Tensor, int]]:
-    view = judging_view(network, recipe.size, crop=1.0 if recipe.data == "scenes" else 0.875)
+    view = Preprocessing.for_network(network, recipe.size, recipe.crop)
     if shards := find_shards(recipe.data, split):
         return ShardedPictures(shards, view, ranks)
     pictures = open_pictures(recipe.data, split, recipe.size)
@@ -243,19 +249,15 @@ def _stream(recipe: Classification, network: nn.Module, ranks: Ranks) -> Stream:
     return ShuffledStream(pictures, view, batch, recipe.seed, ranks, recipe.workers)
 
 
-def _about(recipe: Classification, network: nn.Module, classes: list[str]) -> dict[str, str]:
-    config = resolve_data_config(model=network)
+def _metadata(recipe: Classification, network: nn.Module, classes: list[str]) -> Metadata:
     hidden = [name for name in ("erasing", "cutmix", "scattered") if recipe.hiding and getattr(recipe, name)]
-    return {
-        "model": recipe.model,
-        "network": " ".join(_own_arguments(recipe)),
-        "classes": json.dumps(classes),
-        "size": str(recipe.size),
-        "mean": json.dumps(config["mean"]),
-        "std": json.dumps(config["std"]),
-        "seed": str(recipe.seed),
-        "hidden in training": ", ".join(hidden) or "nothing",
-    }
+    return Metadata(
+        model=recipe.model,
+        network=model_arguments(_own_arguments(recipe)),
+        classes=classes,
+        preprocessing=Preprocessing.for_network(network, recipe.size, recipe.crop).to_metadata(),
+        training={"seed": recipe.seed, "hidden in training": ", ".join(hidden) or "nothing"},
+    )
 
 
 def _own_arguments(recipe: Classification) -> tuple[str, ...]:

@@ -11,10 +11,11 @@ from rich.console import Console
 from torch import nn
 from tyro.conf import arg
 
-from prism.data.coco import CocoPictures, open_annotated, training_view
+from prism.data.coco import CocoPictures
+from prism.data.objects import open_annotated, training_view
 from prism.data.stream import Batch, Ranks, ShuffledStream, listed
 from prism.metrics.average_precision import ground_truth, judge
-from prism.model.weights import model_arguments
+from prism.model.metadata import model_arguments
 from prism.occlusion.detection import PUBLISHED
 from prism.recipes.classification import LEAN
 from prism.tasks.detection import (
@@ -248,10 +249,10 @@ def build(recipe: Detection, accelerator: Accelerator) -> Job:
         return {f"{recipe.split} {name}": n for name, n in judge(truth(), found, network.finds_masks).items()}
 
     best = f"{recipe.split} {'mask' if recipe.head == 'maskrcnn' else 'box'} AP"
-    network, arguments = learner.network, " ".join(_arguments(recipe))
+    network, arguments = learner.network, model_arguments(_arguments(recipe))
     assert isinstance(network, DetectionNetwork)
-    about = describe(network, design_of(recipe), trained.classes, trained.categories, arguments, amodal)
-    return Job(recipe.model, learner, stream, evaluate, best, about | {"seed": str(recipe.seed)})
+    metadata = describe(network, design_of(recipe), trained.classes, trained.categories, arguments, amodal)
+    return Job(recipe.model, learner, stream, evaluate, best, metadata.with_training(seed=recipe.seed))
 
 
 def learner_of(recipe: Detection, classes: int) -> Detector:

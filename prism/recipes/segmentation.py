@@ -1,6 +1,5 @@
 """Recipes for semantic segmentation: the paper's on ADE20K, and smaller ones for VOC and for generated scenes."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,11 +9,10 @@ from accelerate import Accelerator
 from torch import nn
 from tyro.conf import arg
 
-from prism.data.segmentation import Segmented, Sides, open_segmentation, stacked_labels, training_view
+from prism.data.segmentation import VOID, Segmented, Sides, open_segmentation, stacked_labels, training_view
 from prism.data.sources import limited
 from prism.data.stream import Batch, Ranks, ShuffledStream
-from prism.metrics.iou import VOID
-from prism.model.weights import model_arguments
+from prism.model.metadata import model_arguments
 from prism.occlusion.segmentation import PUBLISHED, costs
 from prism.recipes.classification import LEAN
 from prism.tasks.learner import Weights
@@ -186,8 +184,8 @@ def build(recipe: Segmentation, accelerator: Accelerator) -> Job:
             figures |= {f"{split} {name}": value for name, value in found.items()}
         return figures
 
-    about = network.about() | {"fit": json.dumps(recipe.fit), "size": str(recipe.size), "seed": str(recipe.seed)}
-    return Job(recipe.model, learner, stream, evaluate, f"{recipe.splits[0]} mIoU", about)
+    metadata = network.metadata(recipe.size, recipe.fit).with_training(seed=recipe.seed)
+    return Job(recipe.model, learner, stream, evaluate, f"{recipe.splits[0]} mIoU", metadata)
 
 
 def learner_of(recipe: Segmentation, classes: int) -> Segmenter:

@@ -13,10 +13,12 @@ from PIL import Image
 from torch import Tensor
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
-from prism.data.coco import CocoPictures, ScenePictures, open_annotated
+from prism.data.annotations import Annotated
+from prism.data.coco import CocoPictures
+from prism.data.objects import ScenePictures, open_annotated
 from prism.data.pictures import check_pictures, read_picture, unit_pixels
-from prism.metrics.average_precision import Annotated, as_results, by_subset, flagged, ground_truth, instances
-from prism.model.weights import read_about
+from prism.metrics.average_precision import as_results, by_subset, flagged, ground_truth, instances
+from prism.model.metadata import read_metadata
 from prism.occlusion.benchmark import IMAGENET_MEAN
 from prism.occlusion.detection import DetectorSubject, cover
 from prism.occlusion.fills import fill
@@ -126,13 +128,13 @@ def open_for(
     `visible` asks of scenes for what is seen of objects, whatever was trained. Unless told, annotations must have
     masks where a detector finds them.
     """
-    said = [read_about(file) for file in files]
-    amodal = {json.loads(about.get("amodal", "true")) for about in said} if not visible else {False}
+    said = [read_metadata(file) for file in files]
+    amodal = {metadata.design.get("amodal", True) for metadata in said} if not visible else {False}
     if len(amodal) > 1 and data == "scenes":
         raise ValueError("some detectors were trained on whole objects, some on what is seen of them: judge them apart")
     if masks is None:
-        masks = any(json.loads(about["design"])["head"] == "maskrcnn" for about in said)
-    size = int(said[0].get("size", SIDE)) if said else SIDE
+        masks = any(metadata.design.get("head") == "maskrcnn" for metadata in said)
+    size = said[0].preprocessing.get("size", SIDE) if said else SIDE
     return open_annotated(data, split, size, limit, amodal=amodal != {False}, masks=masks)
 
 

@@ -10,12 +10,12 @@ from timm.data import resolve_data_config
 from torch import nn
 
 from prism.data import sources
-from prism.data.pictures import evaluation_view, unit_pixels
+from prism.data.annotations import Annotated
+from prism.data.preprocessing import Preprocessing
 from prism.data.segmentation import LabelledImages, open_segmentation
-from prism.metrics.average_precision import Annotated
 from prism.model.backbone import Prism
 from prism.model.creation import Checkpoint, find_checkpoints, open_model
-from prism.model.weights import read_about
+from prism.model.metadata import Metadata
 from prism.occlusion.benchmark import OcclusionBenchmark, Pictures, Setting, Subject
 from prism.occlusion.detection import DetectorSubject
 from prism.studies import detection, segmentation
@@ -91,9 +91,8 @@ class Material:
 
     def segmenters(self) -> Segmenters:
         files = self.files("segmenters")
-        classes = next((c.classes for c in find_checkpoints(str(files[0])) if c.classes), [])
-        size = int(read_about(files[0]).get("size", 64))
-        samples = open_segmentation(self.data, self.split or "val", size, classes=len(classes))
+        [first] = find_checkpoints(str(files[0]))
+        samples = open_segmentation(self.data, self.split or "val", first.size or 64, classes=len(first.classes or []))
         subjects = segmentation.subjects_of(files, samples.classes)
         shown = samples if self.limit is None else sources.limited(samples, self.limit)
         return Segmenters(subjects, LabelledImages(shown), list(samples.classes))
@@ -110,7 +109,7 @@ class Material:
         if not found:
             raise Inapplicable("there is no checkpoint to look at")
         for checkpoint in found if kind else ():
-            held = TASKS.get(read_about(checkpoint.file).get("task", ""), "classifiers") if checkpoint.file else kind
+            held = TASKS.get(checkpoint.metadata.task, "classifiers") if checkpoint.file else kind
             if held != kind:
                 raise Inapplicable(f"{checkpoint.file} is one of the {held}, and this study is of {kind}")
         return found
@@ -120,16 +119,17 @@ def open_pictures(
     checkpoints: Sequence[Checkpoint], data: str, splits: Sequence[str], size: int | None, limit: int | None
 ) -> tuple[dict[str, Pictures], list[str]]:
     """Pictures by split, and their classes: those that a file of weights names, or the train split, or the first."""
-    size = size or next((c.size for c in checkpoints if c.size), 224)
+    described = next((c.metadata for c in checkpoints if c.size), Metadata())
+    preprocessing = Preprocessing.from_metadata(described).at(size)
     scenes = data == "scenes"
     classes = None if scenes else next((c.classes for c in checkpoints if c.classes), None)
-    view = unit_pixels if scenes else evaluation_view(size)
     length = (1000 if limit is None else limit) if scenes else None
     found: dict[str, Pictures] = {}
     for split in [split or "clean" for split in splits] if scenes else splits:
-        pictures = sources.open_pictures(data, split, size, length, classes=classes)
+        pictures = sources.open_pictures(data, split, preprocessing.size, length, classes=classes)
         classes = pictures.classes
-        found[split] = OwnPictures(pictures if limit is None or scenes else sources.limited(pictures, limit), view)
+        shown = pictures if limit is None or scenes else sources.limited(pictures, limit)
+        found[split] = OwnPictures(shown, preprocessing.unit)
     return found, classes or []
 
 

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from prism.data.sources import original_index
 from prism.occlusion.benchmark import IMAGENET_MEAN, Pictures, Setting, Subject
 from prism.occlusion.fills import fill
-from prism.occlusion.masks import mask_generator, original_index
+from prism.occlusion.masks import mask_generator
 
 
 class Pair(NamedTuple):

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from prism.data.pictures import evaluation_view, read_picture
+from prism.data.pictures import read_picture
+from prism.data.preprocessing import Preprocessing
 from prism.model.backbone import Prism
+from prism.reporting.figures import pixels as as_pixels
 from prism.studies.slots import lines, normalised, sheet
 
 CHOICES = 5
@@ -17,15 +19,14 @@ CHOICES = 5
 
 @torch.inference_mode()
 def predict(
-    model: nn.Module, images: Sequence[Path], classes: Sequence[str], size: int, out: Path
+    model: nn.Module, images: Sequence[Path], classes: Sequence[str], preprocessing: Preprocessing, out: Path
 ) -> list[dict[str, Any]]:
     """Write predictions.json and, of PRISM, a picture of slot maps for each image into `out`; return rows to show."""
-    view = evaluation_view(size)
-    pictures = [view(read_picture(path)) for path in images]  # all before the first is judged: a bad one stops early
+    pictures = [preprocessing.unit(read_picture(path)) for path in images]  # a bad one stops all
     out.mkdir(parents=True, exist_ok=True)
     found = []
     for number, (path, picture) in enumerate(zip(images, pictures, strict=True), start=1):
-        pixels = (picture.permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()
+        pixels = as_pixels(picture)
         steps = None
         if isinstance(model, Prism):
             logits, trace = model.forward_traced(normalised(pixels, model))

@@ -12,6 +12,7 @@ from timm.data import resolve_data_config
 from torch import Tensor, nn
 
 from prism.data.pictures import read_picture
+from prism.data.preprocessing import Preprocessing
 from prism.data.scenes import render_scene
 from prism.model.backbone import Prism
 from prism.model.stage import StageTrace
@@ -19,6 +20,7 @@ from prism.occlusion.benchmark import Setting
 from prism.occlusion.masks import mask_generator
 from prism.reporting import tables
 from prism.reporting.figures import class_colours, contours
+from prism.reporting.figures import pixels as as_pixels
 from prism.reporting.tables import Rows
 from prism.studies.material import Inapplicable, Material
 from prism.studies.pairs import Pairs, as_seen
@@ -40,11 +42,11 @@ OCCLUSION = Setting("BlockMask", 112)
 PALETTE = class_colours(25)[1:25]  # of slots, RGB in [0, 1]
 
 
-def picture(path: Path | None, size: int, seed: int) -> np.ndarray:
-    """The picture at `path`, or a generated scene, as (size, size, 3) of uint8."""
+def picture(path: Path | None, preprocessing: Preprocessing, seed: int) -> np.ndarray:
+    """The picture at `path` as the network is shown it, or a generated scene: (size, size, 3) of uint8."""
     if path is None:
-        return render_scene(size, seed)
-    return np.asarray(read_picture(path).resize((size, size), Image.Resampling.BICUBIC))
+        return render_scene(preprocessing.size, seed)
+    return as_pixels(preprocessing.unit(read_picture(path)))
 
 
 def draw(model: Prism, pixels: np.ndarray, out: Path, occluded: bool = False, seed: int = 0) -> list[dict[str, Any]]:

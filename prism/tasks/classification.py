@@ -10,13 +10,11 @@ from timm.data import resolve_data_config
 from timm.data.transforms_factory import create_transform
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms import v2
 
-from prism.data.pictures import evaluation_view
-from prism.data.sources import Labelled
+from prism.data.sources import Labelled, original_index
 from prism.data.stream import ALONE, Ranks
 from prism.model.backbone import Prism
-from prism.occlusion.masks import original_index, scattered_mask
+from prism.occlusion.masks import scattered_mask
 from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_steps, prism_losses
 
 Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -83,12 +81,6 @@ def training_view(
         return shown, label
 
     return view
-
-
-def judging_view(network: nn.Module, size: int, crop: float = 0.875) -> v2.Compose:
-    """How a picture is shown to the network when it is judged: centre crop, normalised."""
-    config = resolve_data_config(model=network)
-    return v2.Compose([evaluation_view(size, crop), v2.Normalize(config["mean"], config["std"])])
 
 
 class OwnPictures(Dataset[tuple[Tensor, int]]):

@@ -4,9 +4,8 @@ Their anchors, heads, losses and suppression are torchvision's own; here is only
 Parameters with 80 classes and width 256: see `tests/tasks/test_detection.py`, which holds them to the paper's.
 """
 
-import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -28,11 +27,14 @@ from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
 from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxPool, LastLevelP6P7
 
 from prism.baselines.pyramid import PyramidBackbone
+from prism.data.annotations import Annotated
 from prism.data.pictures import unit_pixels
-from prism.metrics.average_precision import Annotated, Result, as_results
+from prism.data.preprocessing import Preprocessing
+from prism.metrics.average_precision import Result, as_results
 from prism.metrics.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.model.backbone import Trace
-from prism.model.weights import load_weights, model_arguments, read_about
+from prism.model.metadata import Check, Metadata, checked, one_of, read_metadata, several, text, whole
+from prism.model.weights import load_weights
 from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, find_prism, mean_steps, prism_losses
 
 Head = Literal["retinanet", "maskrcnn"]
@@ -151,26 +153,23 @@ def describe(
     design: Design,
     classes: Sequence[str],
     categories: Sequence[int],
-    arguments: str,
+    arguments: Mapping[str, Any],
     amodal: bool = True,
-) -> dict[str, str]:
+) -> Metadata:
     """What a file of weights must say so that `load_detector` can build the detector again.
 
-    Of scenes also whether it learned whole objects (amodal), which is how it is judged.
+    Of scenes also whether it learned whole objects (amodal), which is how it is evaluated.
     """
     seen: Any = network.detector.transform
-    return {
-        "task": "detection",
-        "model": design.model,
-        "network": arguments,
-        "classes": json.dumps([*classes]),
-        "categories": json.dumps([*categories]),
-        "size": str(design.sizes[-1]),
-        "mean": json.dumps(seen.image_mean),
-        "std": json.dumps(seen.image_std),
-        "design": json.dumps(design._asdict()),
-        "amodal": json.dumps(amodal),
-    }
+    preprocessing = Preprocessing(design.sizes[-1], None, "bilinear", tuple(seen.image_mean), tuple(seen.image_std))
+    return Metadata(
+        task="detection",
+        model=design.model,
+        network=arguments,
+        classes=[*classes],
+        preprocessing=preprocessing.to_metadata(),
+        design=design._asdict() | {"categories": [*categories], "amodal": amodal},
+    )
 
 
 class Loaded(NamedTuple):
@@ -182,15 +181,32 @@ class Loaded(NamedTuple):
     categories: list[int]
 
 
+DESIGN: dict[str, Check] = {
+    "model": text,
+    "head": one_of(*TITLES),
+    "width": whole(1, 65_536),
+    "anchor": whole(1, 10_000),
+    "sizes": several(whole(1, 100_000), 1, 100),
+    "longest": whole(1, 100_000),
+    "proposals": whole(1, 1_000_000),
+    "regions": whole(1, 1_000_000),
+    "norm": one_of(True, False),
+    "categories": several(whole(0, 2**53), 0, 100_000),
+    "amodal": one_of(True, False),
+}
+
+
 def load_detector(path: Path) -> Loaded:
     """The detector of a file of weights, ready to be used."""
-    about = read_about(path)
-    if about.get("task") != "detection":
+    metadata = read_metadata(path)
+    if metadata.task != "detection":
         raise ValueError(f"{path} does not hold a detector: train one with a recipe such as scenes-retinanet")
-    said = json.loads(about["design"])
-    design = Design(**{**said, "sizes": tuple(said["sizes"])})
-    classes, categories = json.loads(about["classes"]), json.loads(about["categories"])
-    network = build_network(design, len(classes), **model_arguments(about["network"].split()))
+    classes, said = metadata.classes or [], dict(metadata.design)
+    if reason := checked(said, DESIGN, "has no key"):
+        raise ValueError(f"invalid metadata in {path}: design {reason}")
+    categories, _ = said.pop("categories", [*range(1, len(classes) + 1)]), said.pop("amodal", True)
+    design = Design(**{**said, "model": metadata.model, "sizes": tuple(said.get("sizes", Design().sizes))})
+    network = build_network(design, len(classes), **metadata.network)
     load_weights(network, path)
     return Loaded(network.eval(), design, classes, categories)
 

@@ -3,7 +3,6 @@
 B images, C classes. Images are normalised and of any size.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +16,12 @@ from torch.utils.data import Subset
 from torchvision.ops import FeaturePyramidNetwork
 
 from prism.baselines.pyramid import STRIDES, PyramidBackbone
-from prism.data.segmentation import LabelledImages, Segmented, Sides, fitted
-from prism.metrics.iou import VOID, Counts, scores
+from prism.data.preprocessing import Preprocessing
+from prism.data.segmentation import VOID, LabelledImages, Segmented, Sides, fitted
+from prism.metrics.iou import Counts, scores
 from prism.model.backbone import Trace
-from prism.model.weights import load_weights, model_arguments, read_about
+from prism.model.metadata import Check, Metadata, checked, either, nothing, number, read_metadata, several, whole
+from prism.model.weights import load_weights
 from prism.occlusion.benchmark import CLEAN, Subject
 from prism.occlusion.segmentation import OccludedImages, measure
 from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, find_prism, mean_steps, prism_losses
@@ -66,18 +67,16 @@ class SemanticFPN(nn.Module):
         logits = self.classifier(sum(at_stride_4[1:], at_stride_4[0]))  # (B, C, H / 4, W / 4)
         return TracedLogits(resized(logits.to(images.dtype), size), trace)
 
-    def about(self) -> dict[str, str]:
-        """What a file must say of its weights to be read again: see `load_segmenter`."""
-        return {
-            "task": "segmentation",
-            "model": self.backbone.name,
-            "network": " ".join(f"{key}={value!r}".replace(" ", "") for key, value in self.arguments.items()),
-            "width": str(self.width),
-            "dropout": str(self.dropout),
-            "classes": json.dumps(self.classes),
-            "mean": json.dumps(self.mean),
-            "std": json.dumps(self.std),
-        }
+    def metadata(self, size: int = 64, fit: Sides | None = None) -> Metadata:
+        """What a file must say about its weights to be read again: see `load_segmenter`."""
+        return Metadata(
+            task="segmentation",
+            model=self.backbone.name,
+            network=self.arguments,
+            classes=self.classes,
+            preprocessing=Preprocessing(size, None, "bilinear", self.mean, self.std).to_metadata(),
+            design={"width": self.width, "dropout": self.dropout, "fit": fit},
+        )
 
     def no_weight_decay(self) -> set[str]:
         prism = find_prism(self)
@@ -186,17 +185,23 @@ def resized(images: Tensor, size: Sides) -> Tensor:
     return F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=shrinks)
 
 
+DESIGN: dict[str, Check] = {
+    "width": whole(1, 65_536),
+    "dropout": number(0, 1),
+    "fit": either(nothing, several(whole(1, 100_000), 2, 2)),
+}
+
+
 def load_segmenter(path: Path, **how: Any) -> Inference:
     """The network that a file of weights describes, ready for use; `how` are arguments of Inference."""
-    about = read_about(path)
-    if about.get("task") != "segmentation":
-        raise ValueError(f"{path} holds no segmenter: it says its task is {about.get('task', 'unknown')}")
-    try:
-        classes, width, dropout = json.loads(about["classes"]), int(about["width"]), float(about["dropout"])
-        model, arguments, sides = about["model"], about["network"].split(), json.loads(about.get("fit", "null"))
-    except (KeyError, ValueError):
-        raise ValueError(f"what {path} says of its weights cannot be read") from None
-    network = SemanticFPN(model, classes, width, dropout, **model_arguments(arguments))
+    metadata = read_metadata(path)
+    if metadata.task != "segmentation":
+        raise ValueError(f"{path} holds no segmenter: it says its task is {metadata.task}")
+    said = metadata.design
+    if reason := checked(said, DESIGN, "has no key") or ("" if metadata.classes else "has no classes"):
+        raise ValueError(f"invalid metadata in {path}: design {reason}")
+    width, dropout, sides = said.get("width", 256), said.get("dropout", 0.0), said.get("fit")
+    network = SemanticFPN(metadata.model, metadata.classes or [], width, dropout, **metadata.network)
     load_weights(network, path)
     return Inference(network, **{"fit": tuple(sides) if sides else None, **how}).eval()
 

@@ -1,6 +1,7 @@
 """Checkpoints: complete, written whole or not at all, and read without running what they hold."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def read(path: Path) -> dict[str, Any]:
         raise ValueError(f"the checkpoint {path} cannot be read: {type(error).__name__}") from None
 
 
-def export(weights: dict[str, Tensor], path: Path, about: dict[str, str]) -> None:
-    """Weights for use, with what they are of in the header."""
-    weights = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    write_whole(path, lambda unfinished: save_file(weights, unfinished, about))
+def export(weights: Mapping[str, Tensor], path: Path, header: Mapping[str, str]) -> None:
+    """Weights for use, with their metadata as the header."""
+    whole = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    write_whole(path, lambda unfinished: save_file(whole, unfinished, dict(header)))

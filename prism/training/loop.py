@@ -26,6 +26,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from prism.data.stream import Batch, Stream, seed_everything, seed_of
 from prism.model.memory import SlotMemory, update_codebooks
+from prism.model.metadata import Metadata
 from prism.tasks.learner import Learner, memory_figures, on_device
 from prism.training import checkpoint
 from prism.training.log import Log, read_log
@@ -41,7 +42,7 @@ class Job:
     stream: Stream  # of batches that one process takes at a time: `batch / accumulate` over all processes
     evaluate: Callable[[nn.Module, Accelerator], dict[str, float]]
     best: str  # the figure whose highest value names the best epoch
-    about: dict[str, str]  # kept with the weights
+    metadata: Metadata  # kept with the weights
 
 
 class Tally:
@@ -213,11 +214,11 @@ class _Run:
                 log.row("skipped", self.step, {"reason": reason})
                 log.say(f"skipped: {reason}")
             kept = network.state_dict() if weights is None else _below(weights, "network.")
-            about = self.job.about | {"step": str(self.step), "epoch": str(epoch)}
-            checkpoint.export(kept, self.out / "last.safetensors", about)
+            header = self.job.metadata.with_training(step=self.step, epoch=epoch).header()
+            checkpoint.export(kept, self.out / "last.safetensors", header)
             earlier = [row[self.job.best] for row in self.epoch_rows() if self.job.best in row]
             if due and not figures[self.job.best] <= max(earlier, default=-math.inf):
-                checkpoint.export(kept, self.out / "best.safetensors", about)
+                checkpoint.export(kept, self.out / "best.safetensors", header)
             log.row("epoch", self.step, {"epoch": epoch, **figures, "skipped": len(skipped)})
             log.say(_line(epoch, self.total / self.per_epoch, figures, self.job.best))
         accelerator.wait_for_everyone()
@@ -289,7 +290,7 @@ def _line(epoch: int, epochs: float, figures: dict[str, float], best: str) -> st
 
 def _check_same(found: dict[str, Any], wanted: dict[str, Any], out: Path) -> None:
     for name in wanted:
-        if found.get(name) != wanted[name]:
+        if name in found and found[name] != wanted[name]:  # a field that came later is not in an older run
             raise ValueError(
                 f"{out} holds a run with {name} {found.get(name)!r}, not {wanted[name]!r}: "
                 "repeat its settings to go on, or choose another --out"

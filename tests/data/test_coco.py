@@ -9,7 +9,9 @@ from PIL import Image
 from pycocotools import mask as oracle
 
 from prism.data import coco
-from prism.data.coco import CocoPictures, ScenePictures, decode, open_annotated, training_view
+from prism.data.annotations import decode
+from prism.data.coco import CocoPictures
+from prism.data.objects import ScenePictures, open_annotated, training_view
 from prism.data.pictures import Unreadable
 from prism.data.stream import ShuffledStream, listed
 from prism.metrics.average_precision import ground_truth

@@ -8,6 +8,7 @@ from PIL import Image
 from prism.data.pictures import Unreadable
 from prism.data.segmentation import (
     VOC_CLASSES,
+    VOID,
     LabelledImages,
     SegmentedFiles,
     fitted,
@@ -17,7 +18,6 @@ from prism.data.segmentation import (
     training_view,
 )
 from prism.data.stream import ShuffledStream
-from prism.metrics.iou import VOID
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.2, 0.2)
 

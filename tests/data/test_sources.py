@@ -9,8 +9,7 @@ from PIL import Image
 
 from prism.data.pictures import Unreadable
 from prism.data.scenes import SHAPES, Scenes
-from prism.data.sources import Labelled, limited, open_pictures, splits
-from prism.occlusion.masks import original_index
+from prism.data.sources import Labelled, limited, open_pictures, original_index, splits
 
 
 def store(path: Path, level: int = 0) -> Path:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor, nn
 
-from prism.data.coco import CocoPictures, ScenePictures
+from prism.data.coco import CocoPictures
+from prism.data.objects import ScenePictures
 from prism.data.pictures import unit_pixels
 from prism.metrics.average_precision import ground_truth
 from prism.occlusion.detection import (

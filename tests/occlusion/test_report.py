@@ -79,7 +79,7 @@ def test_full_curves_and_a_quick_look(pictures: Path, tmp_path: Path):
     [
         (["--data", "{missing}"], "there is no folder"),
         (["--data", "{val}", "--fills", "plaid"], "got 'plaid'"),
-        (["--data", "{val}", "--pretrained"], "the published weights of resnet10t cannot be had"),
+        (["--data", "{val}", "--pretrained"], "could not load pretrained weights for resnet10t"),
         (["--data", "{val}", "--limit", "0"], "limit must be at least 1, got 0"),
         (["--data", "{spoilt}"], "spoilt.png cannot be read as a picture"),
     ],

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from prism.cli import main
 from prism.data.pictures import unit_pixels
-from prism.data.segmentation import VOC_CLASSES, LabelledImages, open_segmentation, read_mask
-from prism.data.sources import limited, open_pictures
-from prism.metrics.iou import VOID, scores
+from prism.data.segmentation import VOC_CLASSES, VOID, LabelledImages, open_segmentation, read_mask
+from prism.data.sources import limited, open_pictures, original_index
+from prism.metrics.iou import scores
 from prism.occlusion.benchmark import CLEAN, Occluded, Setting, Subject
-from prism.occlusion.masks import mask_generator, original_index, patch_mask
+from prism.occlusion.masks import mask_generator, patch_mask
 from prism.occlusion.segmentation import (
     CURVE,
     PAPER_SETTINGS,
@@ -229,7 +229,7 @@ def weights(tmp_path: Path) -> Path:
     network = SemanticFPN("prism_nano", VOC_CLASSES, 16, **SMALL)
     path = tmp_path / "runs" / "best.safetensors"
     path.parent.mkdir()
-    save_file(network.state_dict(), path, network.about() | {"fit": "[48, 48]", "size": "48"})
+    save_file(network.state_dict(), path, network.metadata(48, (48, 48)).header())
     return path
 
 

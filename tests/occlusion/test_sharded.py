@@ -17,8 +17,8 @@ from accelerate import PartialState
 from PIL import Image
 
 from prism.cli import main
-from prism.data.coco import ScenePictures
-from prism.data.pictures import evaluation_view
+from prism.data.objects import ScenePictures
+from prism.data.preprocessing import Preprocessing
 from prism.data.scenes import SHAPES
 from prism.data.segmentation import LabelledImages, SegmentedScenes
 from prism.data.sources import open_pictures
@@ -43,7 +43,7 @@ def rows_of_one_batch(folder: Path, processes: PartialState | None) -> list[dict
     """A batch of all pictures: the second process has none."""
     torch.manual_seed(0)
     subject = Subject("prism", "a", small_prism(num_classes=3))
-    pictures = OwnPictures(open_pictures(str(folder / "data"), ""), evaluation_view(32))
+    pictures = OwnPictures(open_pictures(str(folder / "data"), ""), Preprocessing(32).unit)
     return OcclusionBenchmark(pictures, SETTINGS, processes=processes).run([subject])[0]
 
 

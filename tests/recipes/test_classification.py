@@ -1,6 +1,5 @@
 """Recipes of classification: what they build from settings and data, and what they refuse."""
 
-import json
 import tarfile
 from dataclasses import replace
 from io import BytesIO
@@ -14,6 +13,7 @@ from safetensors import safe_open
 
 from prism.cli import main
 from prism.data.sources import open_pictures
+from prism.model.metadata import read_metadata
 from prism.recipes.catalogue import RECIPES, rehearse, run
 from prism.recipes.classification import build, imagenet, imagenette, learner_of
 from prism.training import loop
@@ -62,10 +62,9 @@ def test_a_folder_trains_any_timm_model_and_names_its_classes(tmp_path: Path):
     recipe = small_recipe(tmp_path / "run", data=str(data), model="resnet10t", epochs=1, length=None)
     rows = run(recipe)
     assert "val top-1" in rows[-1]
-    with safe_open(recipe.out / "best.safetensors", "pt") as file:
-        about = file.metadata()
-    assert json.loads(about["classes"]) == ["class0", "class1", "class2"]
-    assert about["network"] == ""
+    found = read_metadata(recipe.out / "best.safetensors")
+    assert found.classes == ["class0", "class1", "class2"]
+    assert found.network == {}
 
 
 def test_what_is_held_out_is_judged_and_never_trained_on(tmp_path: Path):
@@ -125,7 +124,7 @@ def test_an_unreadable_picture_stops_an_evaluation_in_one_sentence(tmp_path: Pat
     ("changes", "sentence"),
     [
         (dict(model="prism_nanno"), "no model is called 'prism_nanno'"),
-        (dict(network=("depth=3",)), "does not take"),
+        (dict(network=("depth=3",)), "network has no argument 'depth'"),
         (dict(network=("depth",)), "KEY=VALUE"),
         (dict(data="nowhere"), "nowhere"),
         (dict(splits=("test",)), "test"),

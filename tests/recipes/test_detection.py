@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 from PIL import Image
 
-from prism.model.weights import read_about
+from prism.model.metadata import read_metadata
 from prism.recipes import catalogue, detection
 from prism.recipes.detection import Detection
 from prism.tasks.detection import Costs, load_detector
@@ -149,7 +149,7 @@ def test_what_is_trained_is_not_judged(tmp_path: Path):
 
 def test_a_file_says_of_which_truth_its_detector_is(tmp_path: Path):
     catalogue.run(tiny("scenes-retinanet", tmp_path, amodal=False, steps=1))
-    assert read_about(tmp_path / "last.safetensors")["amodal"] == "false"
+    assert read_metadata(tmp_path / "last.safetensors").design["amodal"] is False
 
 
 @pytest.mark.parametrize(
@@ -167,5 +167,5 @@ def test_wrong_settings_are_one_sentence(change: dict[str, object], sentence: st
 
 
 def test_a_wrong_argument_of_the_backbone_is_one_sentence(tmp_path: Path):
-    with pytest.raises(ValueError, match="prism_nano does not take colour=red"):
+    with pytest.raises(ValueError, match="network has no argument 'colour'"):
         detection.learner_of(tiny("scenes-retinanet", tmp_path, network=("colour=red",)), 10)

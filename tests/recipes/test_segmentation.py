@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +11,7 @@ from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassJaccardIndex
 
 from prism.data import sources
-from prism.data.segmentation import LabelledImages, open_segmentation
-from prism.metrics.iou import VOID
+from prism.data.segmentation import VOID, LabelledImages, open_segmentation
 from prism.recipes import segmentation
 from prism.recipes.catalogue import RECIPES, rehearse, run
 from prism.tasks.segmentation import load_segmenter
@@ -132,7 +130,7 @@ def test_bad_settings_are_named(changes: dict, sentence: str):
 
 
 def test_bad_arguments_of_a_model_are_named(scenes: segmentation.Segmentation):
-    with pytest.raises(ValueError, match="prism_nano does not take depth=3"):
+    with pytest.raises(ValueError, match="network has no argument 'depth'"):
         segmentation.learner_of(replace(scenes, network=("depth=3",)), 4)
 
 
@@ -141,4 +139,4 @@ def test_the_seed_decides_the_first_weights(scenes: segmentation.Segmentation):
     key = "network.classifier.1.weight"
     assert torch.equal(one[key], same[key])
     assert not torch.equal(one[key], other[key])
-    assert json.loads(segmentation.learner_of(scenes, 4).network.about()["classes"])[3] == "class 3"
+    assert segmentation.learner_of(scenes, 4).network.classes[3] == "class 3"

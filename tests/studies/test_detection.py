@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from prism.cli import main
-from prism.data.coco import ScenePictures, decode
+from prism.data.annotations import decode
+from prism.data.objects import ScenePictures
 from prism.data.scenes import SHAPES, render_scene
 from prism.studies.detection import drawing, open_for
 from prism.tasks.detection import Design, Head, build_network, describe
@@ -28,9 +29,9 @@ def saved(folder: Path, head: Head, amodal: bool = True) -> Path:
         torch.nn.init.constant_(network.detector.head.classification_head.cls_logits.bias, 0.5)  # pyright: ignore
     else:
         torch.nn.init.normal_(network.detector.get_submodule("roi_heads.box_predictor.cls_score").bias, std=3.0)
-    about = describe(network, design, SHAPES, range(1, len(SHAPES) + 1), "", amodal)
+    about = describe(network, design, SHAPES, range(1, len(SHAPES) + 1), {}, amodal)
     file = folder / f"{head}{'' if amodal else '-seen'}.safetensors"
-    export(network.state_dict(), file, about)
+    export(network.state_dict(), file, about.header())
     return file
 
 

@@ -7,7 +7,7 @@ from accelerate import Accelerator
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from prism.data.coco import ScenePictures, training_view
+from prism.data.objects import ScenePictures, training_view
 from prism.metrics.average_precision import NUMBERS, Kind, ground_truth, judge
 from prism.metrics.complexity import parameters
 from prism.tasks.detection import (
@@ -23,7 +23,7 @@ from prism.tasks.detection import (
 )
 from prism.tasks.learner import find_prism
 from prism.training.checkpoint import export
-from tests.evaluation.test_detection import by_pycocotools
+from tests.metrics.test_average_precision import by_pycocotools
 
 HEADS: tuple[Head, ...] = ("retinanet", "maskrcnn")
 KINDS: tuple[Kind, ...] = ("box", "mask")
@@ -206,8 +206,8 @@ def test_slots_are_not_decayed():
 def test_a_file_rebuilds_its_detector(head: Head, tmp_path: Path):
     design = small(head)
     network = build_network(design, 2, max_steps=3).eval()
-    about = describe(network, design, ["cat", "dog"], [3, 9], "max_steps=3")
-    export(network.state_dict(), tmp_path / "detector.safetensors", about)
+    about = describe(network, design, ["cat", "dog"], [3, 9], {"max_steps": 3})
+    export(network.state_dict(), tmp_path / "detector.safetensors", about.header())
     loaded = load_detector(tmp_path / "detector.safetensors")
     assert (loaded.design, loaded.classes, loaded.categories) == (design, ["cat", "dog"], [3, 9])
     prism = find_prism(loaded.network)

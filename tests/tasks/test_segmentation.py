@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from prism.metrics.iou import VOID
+from prism.data.segmentation import VOID
 from prism.model.backbone import Prism
 from prism.occlusion.segmentation import COST_SIZE, costs
 from prism.tasks.learner import Weights, find_prism
@@ -123,7 +123,7 @@ def test_an_answer_does_not_depend_on_its_batch_mates():
 
 def test_a_file_of_weights_is_enough_to_rebuild_the_network(tmp_path: Path):
     network = small(max_steps=3, memory="continuous")
-    save_file(network.state_dict(), tmp_path / "w.safetensors", network.about() | {"fit": "[96, 64]"})
+    save_file(network.state_dict(), tmp_path / "w.safetensors", network.metadata(fit=(96, 64)).header())
     found = load_segmenter(tmp_path / "w.safetensors", flip=True)
     assert found.network.classes == CLASSES
     assert found.fit == (96, 64)
@@ -142,9 +142,9 @@ def test_what_is_no_segmenter_is_named(tmp_path: Path):
     with pytest.raises(ValueError, match=r"other\.safetensors holds no segmenter"):
         load_segmenter(tmp_path / "other.safetensors")
     save_file({"a": torch.zeros(1)}, tmp_path / "silent.safetensors", {"task": "segmentation", "width": "16"})
-    with pytest.raises(ValueError, match=r"what .*silent\.safetensors says of its weights cannot be read"):
+    with pytest.raises(ValueError, match=r"invalid metadata in .*silent\.safetensors"):
         load_segmenter(tmp_path / "silent.safetensors")
-    save_file({"a": torch.zeros(1)}, tmp_path / "empty.safetensors", small().about())
+    save_file({"a": torch.zeros(1)}, tmp_path / "empty.safetensors", small().metadata().header())
     with pytest.raises(ValueError, match=r"empty\.safetensors does not fit"):
         load_segmenter(tmp_path / "empty.safetensors")
 
