@@ -8,7 +8,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-ROOMS = (
+ROOMS = [
     "model",
     "reporting",
     "data",
@@ -17,10 +17,12 @@ ROOMS = (
     "baselines",
     "tasks",
     "training",
-    "recipes",
+    "analysis",
     "studies",
+    "export",
     "app",
-)
+    "commands",
+]
 SHOWN = {".md", ".csv", ".png", ".json", ".svg"}
 
 

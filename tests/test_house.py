@@ -15,9 +15,11 @@ ORDER = [
     "baselines",
     "tasks",
     "training",
-    "recipes",
+    "analysis",
     "studies",
+    "export",
     "app",
+    "commands",
     "cli",
 ]
 FILES = sorted((ROOT / "prism").rglob("*.py"))

@@ -16,12 +16,12 @@ from prism.app.networks import Players
 from prism.model.backbone import Prism
 from prism.model.stage import StageTrace
 from prism.occlusion.benchmark import Setting, Subject
-from prism.occlusion.fills import fill
+from prism.occlusion.hiding import hide as hide_pixels
 from prism.occlusion.masks import mask_generator
 from prism.studies.pairs import Pair, as_seen
-from prism.studies.prediction import CHOICES
 from prism.studies.recovery import closeness
 from prism.studies.slots import winners
+from prism.tasks.classification.predict import CHOICES
 
 TURNS = threading.Lock()
 
@@ -70,7 +70,7 @@ def hide(image: Tensor, painted: Tensor, setting: Setting, seed: int, colour: Te
     """The image (3, S, S) whole, and with what was painted or lies under the setting's mask in one colour."""
     generator = mask_generator(0, seed)
     hidden = painted | setting.mask((image.shape[-2], image.shape[-1]), generator)
-    return Pair(image, fill(image, hidden, "mean", colour, image, generator), hidden)
+    return Pair(image, hide_pixels(image, hidden, generator, mean=colour.tolist()), hidden)
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ from faster_coco_eval.core import mask as rle
 from PIL import Image
 
 from prism.data.annotations import Annotation, Target, encode, target_of
-from prism.data.pictures import Unreadable, read_picture
+from prism.data.pictures import Unreadable, fingerprint_files, read_picture
 
 NAMED = 5  # how many broken annotations a summary names
 
@@ -93,8 +93,9 @@ class CocoPictures:
         return json.loads(self._annotations[index])
 
     def fingerprint(self) -> str:
-        """Of what is said of all pictures and objects; pixels are not read for it."""
-        found = hashlib.sha256(json.dumps([self.categories, self.classes, self._images]).encode())
+        """Of every file, and of all that is known about images and objects; pixels are not read for it."""
+        files = fingerprint_files((self.name(index), image["id"]) for index, image in enumerate(self._images))
+        found = hashlib.sha256(json.dumps([files, self.categories, self.classes, self._images]).encode())
         for annotations in self._annotations:
             found.update(annotations.encode())
         return found.hexdigest()

@@ -1,17 +1,14 @@
 """Images with objects to detect, wherever they come from: generated scenes, or a folder with COCO JSON."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
 
 from prism.data.annotations import Annotation, Target, encode, target_of
 from prism.data.coco import CocoPictures
-from prism.data.pictures import unit_pixels
 from prism.data.scenes import SHAPES, SceneObject, Scenes
 
 OCCLUDED = 0.3  # a scene's object of which more is hidden is flagged as occluded
@@ -43,7 +40,7 @@ class ScenePictures:
         return Image.fromarray(scene.image), target_of(annotations, index, size, labels, masks=True)
 
     def name(self, index: int) -> str:
-        return f"scene {index} of {self.scenes.split}"
+        return self.scenes.name(index)
 
     def image(self, index: int) -> dict[str, Any]:
         side = self.scenes.size
@@ -54,8 +51,7 @@ class ScenePictures:
 
     def fingerprint(self) -> str:
         """What the scenes are rendered from."""
-        made = self.scenes
-        return f"{made.split} {len(made)} scenes of {made.size} px, seed {made.seed}, amodal {self.amodal}"
+        return f"{self.scenes.fingerprint()}, amodal {self.amodal}"
 
     def _annotations(self, index: int, objects: Sequence[SceneObject]) -> list[Annotation]:
         first = 100 * index + 1  # a scene has fewer objects than that
@@ -89,27 +85,6 @@ def open_annotated(
         raise FileNotFoundError(f"{data} has no split {split!r}: there is none of {', '.join(map(str, files))}")
     folder = next((folder for name in FOLDERS if (folder := root / name.format(split)).is_dir()), root)
     return CocoPictures(file, folder, masks, limit)
-
-
-def training_view(flip: bool = True) -> Callable[[Image.Image, Target], tuple[Tensor, Target]]:
-    """Pixels in [0, 1], mirrored every second time; crowds are left out, as torchvision's detectors cannot ignore.
-
-    Size, normalisation and padding are the detector's own business.
-    """
-
-    def view(picture: Image.Image, target: Target) -> tuple[Tensor, Target]:
-        pixels, counts = unit_pixels(picture), ~target["iscrowd"]
-        kept = {name: target[name][counts] for name in ("boxes", "labels", "masks") if name in target}
-        if flip and torch.rand(()) < 0.5:
-            pixels, width = pixels.flip(-1), pixels.shape[-1]
-            boxes = kept["boxes"].clone()
-            boxes[:, [0, 2]] = width - boxes[:, [2, 0]]
-            kept["boxes"] = boxes
-            if "masks" in kept:
-                kept["masks"] = kept["masks"].flip(-1)
-        return pixels, kept
-
-    return view
 
 
 def _annotation(item: SceneObject, id: int, image_id: int, amodal: bool) -> Annotation:

@@ -1,8 +1,10 @@
 """Pictures from files, whatever their kind, as RGB."""
 
+import hashlib
+import os
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -66,6 +68,15 @@ def _as_rgb(image: Image.Image) -> Image.Image:
         layer = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
     return image.convert("RGB")
+
+
+def fingerprint_files(entries: Iterable[tuple[str | Path, object]]) -> str:
+    """Of every file's name, size and time, and of what is known about it, such as its label."""
+    found = hashlib.sha256()
+    for path, known in entries:
+        status = os.stat(path)
+        found.update(f"{path} {status.st_size} {status.st_mtime_ns} {known}\n".encode())
+    return found.hexdigest()
 
 
 def unit_pixels(picture: Image.Image) -> Tensor:

@@ -13,7 +13,6 @@ from prism.model.backbone import Prism
 from prism.occlusion.benchmark import CLEAN, Setting, Subject
 from prism.reporting.figures import COLOURS
 from prism.reporting.tables import Rows
-from prism.studies.accuracy import add_costs
 from prism.studies.material import Inapplicable, Material
 from prism.studies.study import (
     MARKERS,
@@ -31,6 +30,7 @@ from prism.studies.study import (
     with_deviation,
 )
 from prism.studies.variants import switched
+from prism.tasks.classification.evaluate import add_costs
 
 SETTINGS = (CLEAN, Setting("PatchMask", 0.8), Setting("BlockMask", 112), Setting("OnlyOne", 112))
 STEPS = "(a) most steps in training"

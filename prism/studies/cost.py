@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 
 from prism.metrics import speed
 from prism.model.backbone import Prism
-from prism.occlusion.benchmark import CLEAN, Setting, Subject
+from prism.occlusion.benchmark import CLEAN, Setting, Subject, step_columns
 from prism.reporting.figures import COLOURS
 from prism.reporting.tables import Rows
-from prism.studies.accuracy import STEPS, add_costs
 from prism.studies.material import Inapplicable, Material
 from prism.studies.study import MARKERS, SKIPPED, Progress, Section, Study, Tables, column, means, save, shown, skipped
 from prism.studies.variants import switched
+from prism.tasks.classification.evaluate import add_costs
 
 SETTINGS = (CLEAN, Setting("PatchMask", 0.6), Setting("BlockMask", 112))
 BIASES = (-4.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 4.0)
@@ -46,6 +46,7 @@ def measure(material: Material, out: Path, progress: Progress) -> Tables:
     rows, _ = material.benchmark(found.pictures, SETTINGS, out).run(list(judged.values()), progress)
     add_costs(rows, list(judged.values()), found.pictures)
     side = found.pictures[0][0].shape[-1]
+    steps = dict.fromkeys(name for row in rows for name in step_columns(row))
     rates = _images_a_second(rows, judged, side, QUICK_REPEATS if material.quick else REPEATS, progress)
     return {
         "cost": [
@@ -56,7 +57,7 @@ def measure(material: Material, out: Path, progress: Progress) -> Tables:
                 "value": case.value,
                 "setting": row["setting"],
             }
-            | {name: row[name] for name in ("images", "top-1", "low", "high", *STEPS, "GMAC")}
+            | {name: row.get(name) for name in ("images", "top-1", "low", "high", *steps, "GMAC")}
             | {
                 "batch": BATCH,
                 "px": side,
@@ -138,7 +139,7 @@ def _images_a_second(
     for row in rows:
         network, name = judged[row["model"], row["run"]].model, f"{row['model']} {row['run']}"
         if isinstance(network, Prism) and not network.fixed_steps:
-            profile = [round(row[step], 2) for step in STEPS]
+            profile = [round(row[step], 2) for step in step_columns(row)]
             name = f"{row['model']} at {profile}"  # cases that take the same steps take the same time
             if name not in models:
                 network, forced[name] = switched(network), profile
@@ -160,7 +161,8 @@ def _milliseconds(row: Any) -> float:
 def _table(rows: Rows) -> Rows:
     """Means over the settings; all of them are in the CSV."""
     by = ["model", "sweep", "value"]
-    figures = {name: means(rows, by, name) for name in ("top-1", "GMAC", "images/s", *STEPS)}
+    steps = dict.fromkeys(name for row in rows for name in step_columns(row))
+    figures = {name: means(rows, by, name) for name in ("top-1", "GMAC", "images/s", *steps)}
     return [
         {"model": key[0], "sweep": key[1], "value": f"{key[2]:g}" if key[1] != WHOLE else ""}
         | {name: found.get(key) if name != "GMAC" else f"{found[key]:.3g}" for name, found in figures.items()}

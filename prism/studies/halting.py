@@ -23,7 +23,6 @@ from prism.studies.study import (
     shown,
     skipped,
 )
-from prism.studies.table1 import hidden_share
 
 BLOCKS = (CLEAN, Setting("BlockMask", 56), Setting("BlockMask", 112))
 PATCHES = tuple(Setting("PatchMask", round(0.1 * tenth, 1)) for tenth in range(1, 10))
@@ -47,7 +46,7 @@ def measure(material: Material, out: Path, progress: Progress) -> Tables:
             "run": run,
             "most steps": most[model, run],
             "setting": setting,
-            "hidden": hidden_share(setting),
+            "hidden": Setting.parse(setting).hidden_share,
             "stage": stage,
             "steps": float(found.steps[:, stage - 1].mean()),
             "deviation": float(found.steps[:, stage - 1].std()),
@@ -107,7 +106,7 @@ def figure(rows: Rows) -> Figure:
 
 def _patches(found: dict[tuple[Any, ...], float], stage: int) -> list[tuple[float, float]]:
     return [
-        (hidden_share(setting), steps)
+        (Setting.parse(setting).hidden_share, steps)
         for (setting, of), steps in found.items()
         if of == stage and (setting == CLEAN.name or setting.startswith("PatchMask"))
     ]

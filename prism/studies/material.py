@@ -1,26 +1,20 @@
 """What a study looks at: models by their checkpoints, and the pictures of a data set."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import torch
-from timm.data import resolve_data_config
-from torch import nn
-
-from prism.data import sources
 from prism.data.annotations import Annotated
-from prism.data.preprocessing import Preprocessing
-from prism.data.segmentation import LabelledImages, open_segmentation
 from prism.model.backbone import Prism
-from prism.model.creation import Checkpoint, find_checkpoints, open_model
-from prism.model.metadata import Metadata
+from prism.model.creation import Checkpoint, find_checkpoints
 from prism.occlusion.benchmark import OcclusionBenchmark, Pictures, Setting, Subject
-from prism.occlusion.detection import DetectorSubject
-from prism.studies import detection, segmentation
-from prism.tasks.classification import OwnPictures
+from prism.reporting.tables import Tables
+from prism.tasks.detection.evaluate import DetectorSubject
+from prism.tasks.registry import find_task, options
+from prism.tasks.task import Hiding, Place
 
+OPTIONS = options("occlusion")
 Kind = Literal["classifiers", "detectors", "segmenters"]
 TASKS: dict[str, Kind] = {"detection": "detectors", "segmentation": "segmenters"}
 SMOKE = "smoke run"
@@ -44,12 +38,6 @@ class Detectors(NamedTuple):
     pictures: Annotated
 
 
-class Segmenters(NamedTuple):
-    subjects: list[Subject]
-    pictures: LabelledImages
-    classes: list[str]
-
-
 @dataclass(frozen=True)
 class Material:
     """Checkpoints and data, and how they are looked at.
@@ -62,7 +50,7 @@ class Material:
     data: str = "scenes"
     split: str = ""  # clean of classified scenes, val otherwise
     limit: int | None = None  # pictures
-    batch: int = 64
+    batch: int | None = None  # by default the task's
     workers: int = 2
     device: str = "cpu"
     quick: bool = False
@@ -79,29 +67,35 @@ class Material:
         return [checkpoint.file for checkpoint in found if checkpoint.file]
 
     def classifiers(self) -> Classifiers:
-        found = self._checkpoints("classifiers")
-        split = self.split or ("clean" if self.data == "scenes" else "val")
-        pictures, classes = open_pictures(found, self.data, [split], None, self.limit)
-        return Classifiers(open_subjects(found, classes), pictures[split])
+        return Classifiers(*self._opened("classification"))
 
     def detectors(self) -> Detectors:
-        files = self.files("detectors")
-        pictures = detection.open_for(files, self.data, self.split or "val", self.limit, masks=True)
-        return Detectors(detection.subjects_of(files, pictures), pictures)
+        return Detectors(*self._opened("detection"))
 
-    def segmenters(self) -> Segmenters:
-        files = self.files("segmenters")
-        [first] = find_checkpoints(str(files[0]))
-        samples = open_segmentation(self.data, self.split or "val", first.size or 64, classes=len(first.classes or []))
-        subjects = segmentation.subjects_of(files, samples.classes)
-        shown = samples if self.limit is None else sources.limited(samples, self.limit)
-        return Segmenters(subjects, LabelledImages(shown), list(samples.classes))
+    def place(self) -> Place:
+        return Place(self.batch, self.workers, self.device)
+
+    def occlusion(self, task: str, settings: Sequence[Setting], out: Path, progress: Callable[[str], None]) -> Tables:
+        """The tables of `prism occlusion`, of what the study was given."""
+        chosen, (subjects, images) = find_task(task), self._opened(task)
+        found = chosen.occlusion(subjects, images, Hiding(settings), self.place(), out, OPTIONS[task](), progress)
+        rows, *others = found.items()
+        return {"rows": rows[1], **dict(others)}
+
+    def _opened(self, task: str) -> tuple[list[Any], Any]:
+        chosen, options = find_task(task), OPTIONS[task]()
+        found = self._checkpoints(chosen.models)  # pyright: ignore[reportArgumentType]
+        if task != "classification":
+            self.files(chosen.models)  # pyright: ignore[reportArgumentType]
+        split = self.split or ("clean" if task == "classification" and self.data == "scenes" else "val")
+        [images] = chosen.open_data(found, self.data, [split], self.limit, options).values()
+        return chosen.subjects(found, images, options), images
 
     def benchmark(self, pictures: Pictures, settings: Sequence[Setting], out: Path) -> OcclusionBenchmark:
         """Keeps its predictions in `out`: a study that was interrupted goes on there."""
         folder = out / "predictions"
         return OcclusionBenchmark(
-            pictures, settings, batch=self.batch, workers=self.workers, device=self.device, folder=folder
+            pictures, settings, batch=self.batch or 64, workers=self.workers, device=self.device, folder=folder
         )
 
     def _checkpoints(self, kind: Kind | None) -> list[Checkpoint]:
@@ -113,41 +107,3 @@ class Material:
             if held != kind:
                 raise Inapplicable(f"{checkpoint.file} is one of the {held}, and this study is of {kind}")
         return found
-
-
-def open_pictures(
-    checkpoints: Sequence[Checkpoint], data: str, splits: Sequence[str], size: int | None, limit: int | None
-) -> tuple[dict[str, Pictures], list[str]]:
-    """Pictures by split, and their classes: those that a file of weights names, or the train split, or the first."""
-    described = next((c.metadata for c in checkpoints if c.size), Metadata())
-    preprocessing = Preprocessing.from_metadata(described).at(size)
-    scenes = data == "scenes"
-    classes = None if scenes else next((c.classes for c in checkpoints if c.classes), None)
-    length = (1000 if limit is None else limit) if scenes else None
-    found: dict[str, Pictures] = {}
-    for split in [split or "clean" for split in splits] if scenes else splits:
-        pictures = sources.open_pictures(data, split, preprocessing.size, length, classes=classes)
-        classes = pictures.classes
-        shown = pictures if limit is None or scenes else sources.limited(pictures, limit)
-        found[split] = OwnPictures(shown, preprocessing.unit)
-    return found, classes or []
-
-
-def open_subjects(checkpoints: Sequence[Checkpoint], classes: list[str], pretrained: bool = False) -> list[Subject]:
-    """The classifiers of these checkpoints, which must know these classes."""
-    torch.manual_seed(0)  # untrained weights are the same in every process, and in a run that goes on
-    subjects = []
-    for checkpoint in checkpoints:
-        network = open_model(checkpoint, len(classes), pretrained)
-        known = checkpoint.classes or [""] * int(network.num_classes)  # pyright: ignore[reportArgumentType]
-        if len(known) != len(classes) or (checkpoint.classes and known != classes):
-            source = checkpoint.file or checkpoint.name
-            raise ValueError(f"{source} knows {len(known)} classes, which are not the {len(classes)} of the data")
-        subjects.append(_subject(checkpoint, network, pretrained))
-    return subjects
-
-
-def _subject(checkpoint: Checkpoint, network: nn.Module, pretrained: bool) -> Subject:
-    cfg = resolve_data_config(model=network)
-    file, kind = checkpoint.file, "pretrained" if pretrained else "untrained"
-    return Subject(checkpoint.name, str(file.with_suffix("")) if file else kind, network, cfg["mean"], cfg["std"])

@@ -8,10 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from prism.data.sources import original_index
-from prism.occlusion.benchmark import IMAGENET_MEAN, Pictures, Setting, Subject
-from prism.occlusion.fills import fill
-from prism.occlusion.masks import mask_generator
+from prism.occlusion.benchmark import IMAGENET_MEAN, Occluded, Pictures, Setting, Subject
 
 
 class Pair(NamedTuple):
@@ -27,21 +24,19 @@ class Pairs(Dataset[Pair]):
 
     def __init__(self, pictures: Pictures, setting: Setting, seed: int = 0, mean: Sequence[float] = IMAGENET_MEAN):
         self.pictures, self.setting, self.seed = pictures, setting, seed
-        self.mean = torch.tensor(mean)
+        self.mean = mean
 
     def __len__(self) -> int:
         return len(self.pictures)
 
     def __getitem__(self, index: int) -> Pair:
-        clean, _ = self.pictures[index]
-        generator = mask_generator(original_index(self.pictures, index), self.seed)
-        hidden = self.setting.mask((clean.shape[-2], clean.shape[-1]), generator)
-        return Pair(clean, fill(clean, hidden, "mean", self.mean, clean, generator), hidden)
+        shown = Occluded(self.pictures, self.setting, seed=self.seed, mean=self.mean).hidden(index)
+        return Pair(shown.clean, shown.image, shown.mask)
 
 
-def batches(pictures: Pictures, setting: Setting, batch: int, workers: int, device: str) -> Iterator[Pair]:
+def batches(pictures: Pictures, setting: Setting, batch: int | None, workers: int, device: str) -> Iterator[Pair]:
     """(B, ...) each, on the device."""
-    for clean, occluded, hidden in DataLoader(Pairs(pictures, setting), batch, num_workers=workers):
+    for clean, occluded, hidden in DataLoader(Pairs(pictures, setting), batch or 64, num_workers=workers):
         yield Pair(clean.to(device), occluded.to(device), hidden.to(device))
 
 

@@ -6,22 +6,24 @@ A run has a folder of its own and goes on there if it was interrupted; one that 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rich.console import Console
 
-from prism.recipes.catalogue import RECIPES, run
-from prism.recipes.classification import Classification
 from prism.reporting.files import write_text
 from prism.reporting.pages import as_markdown, write_report
 from prism.reporting.tables import Rows
 from prism.studies.catalogue import STUDIES
 from prism.studies.material import SMOKE, Inapplicable, Material
 from prism.studies.study import Section, Study, Takes, conduct
+from prism.tasks.classification.recipes import Classification
+from prism.tasks.recipe import Recipe
+from prism.tasks.registry import find_recipe, find_task
 from prism.training.log import read_log
-from prism.training.settings import Settings
+from prism.training.run import train_recipe
 
 RecipeName = Literal["scenes", "imagenette"]
+RECIPE_NAMES = get_args(RecipeName)
 Changes = Mapping[str, Any]  # fields of a recipe that are not as it says
 BASELINE = "pvt_v2_b0"
 BASELINE_LR = 1e-3
@@ -65,7 +67,7 @@ class Project:
     annotated: str = "scenes"  # of detection and segmentation: scenes, or a folder in VOC's layout with COCO JSON
     seeds: tuple[int, ...] = (0,)
     split: str = ""
-    batch: int = 64  # pictures that studies look at together
+    batch: int | None = None  # images that studies take together; by default the task's
     workers: int = 2
     device: str = "auto"
 
@@ -83,7 +85,7 @@ class Project:
             quick=plan.quick,
         )
 
-    def runs(self, takes: Takes) -> list[Settings]:
+    def runs(self, takes: Takes) -> list[Recipe]:
         """The trainings that studies of this kind look at."""
         match takes:
             case "classifiers":
@@ -127,17 +129,17 @@ class Project:
 
     def _ablated(self, most: int, seed: int) -> Classification:
         usual = self._classifier(self.models[0], seed)
-        words = (word for word in usual.network if not word.startswith("max_steps="))
+        words = (word for word in usual.network_words() if not word.startswith("max_steps="))
         name = f"{usual.model}-{seed}-max-steps-{most}"
         return replace(usual, network=(*words, f"max_steps={most}"), out=self.folder / name, **self.plan.ablated)
 
-    def _dense(self, head: str, model: str, seed: int, changes: Changes) -> Settings:
+    def _dense(self, head: str, model: str, seed: int, changes: Changes) -> Recipe:
         """On the backbone of the classifier of this seed, as the paper fine-tunes."""
-        recipe = RECIPES[f"{'scenes' if self.annotated == 'scenes' else 'voc'}-{head}"]()
+        recipe = find_recipe(f"{'scenes' if self.annotated == 'scenes' else 'voc'}-{head}")
         start = self._classifier(model, seed)
         fields = dict(
             model=model,
-            network=start.network,
+            network=start.network_words(),
             weights=start.out / "best.safetensors",
             data=self.annotated,
             seed=seed,
@@ -156,7 +158,7 @@ def train(project: Project, takes: Iterable[Takes], console: Console) -> None:
     wanted = {settings.out: settings for kind in kinds for settings in project.runs(kind)}
     for number, settings in enumerate(wanted.values(), start=1):
         console.print(f"run {number} of {len(wanted)}: {settings.out.name}", highlight=False)
-        run(settings)
+        train_recipe(settings)
 
 
 def all_studies(project: Project, out: Path, command: str, device: str, console: Console) -> Path:
@@ -216,21 +218,22 @@ def _trained(project: Project) -> Rows:
     return [_summary(settings) | {"note": SMOKE if project.plan.quick else ""} for settings in every.values()]
 
 
-def _summary(settings: Settings) -> dict[str, Any]:
+def _summary(settings: Recipe) -> dict[str, Any]:
     *_, last = (row for row in read_log(settings.out / "log.jsonl") if row["kind"] == "epoch")
-    judged = next(name for name in last if name.endswith(("top-1", "AP", "mIoU")))
+    task = find_task(settings.task)
+    judged = next(name for name in last if name.partition(" ")[2] == task.headline)
     return {
         "run": settings.out.name,
         "model": settings.model,
         "steps": last["step"],
         "pictures a step": settings.batch,
         "judged by": judged,
-        "at the end, %": last[judged] if judged.endswith("top-1") else 100 * last[judged],
+        "at the end, %": task.unit * last[judged],
     }
 
 
 def _recipe(name: str) -> Classification:
-    recipe = RECIPES[name]()
+    recipe = find_recipe(name)
     assert isinstance(recipe, Classification)
     return recipe
 

@@ -14,10 +14,10 @@ from prism.data.segmentation import (
     fitted,
     open_segmentation,
     read_mask,
-    stacked_labels,
-    training_view,
 )
 from prism.data.stream import ShuffledStream
+from prism.tasks.segmentation.data import stacked_labels
+from prism.tasks.segmentation.data import training_transform as training_view
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.2, 0.2)
 

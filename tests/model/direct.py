@@ -91,7 +91,7 @@ def stage(module, image: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     patches = module.tokeniser.conv(image.contiguous())
     batch, dim, *grid = patches.shape
     x = norm(patches.flatten(2).transpose(1, 2), module.tokeniser.norm)
-    p = positions(*grid, dim, x.dtype)
+    p = positions(*grid, dim, x.dtype)  # pyright: ignore[reportCallIssue]
     slots = module.initial_slots.expand(batch, -1, -1)
     result, ponder, vq = torch.zeros_like(x), x.new_zeros(batch), x.new_zeros(batch)
     spent = x.new_zeros(batch)

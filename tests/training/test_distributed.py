@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.multiprocessing as mp
 
-from prism.recipes.classification import build
+from prism.tasks.classification.task import TASK
 from prism.training import checkpoint, loop
 from tests.training.small import small_recipe
 
@@ -18,7 +18,7 @@ STEPS = 20
 def train(out: Path, dtype: torch.dtype) -> None:
     recipe = small_recipe(out, steps=STEPS, length=160, clip=1.0, weight_decay=0.05)
     accelerator = loop.start(recipe)
-    job = build(recipe, accelerator)
+    job = TASK.job(recipe, accelerator)
     job.learner.to(dtype)
     view = job.stream.view  # pyright: ignore
 

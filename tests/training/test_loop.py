@@ -16,11 +16,12 @@ from safetensors.torch import load_file
 from prism.data.pictures import Unreadable
 from prism.data.stream import Batch
 from prism.model.metadata import read_metadata
-from prism.recipes.catalogue import run
-from prism.recipes.classification import build, scenes
+from prism.tasks.classification.recipes import scenes
+from prism.tasks.classification.task import TASK
+from prism.tasks.recipe import Recipe as Settings
 from prism.training import checkpoint, loop
 from prism.training.log import read_log
-from prism.training.settings import Settings
+from prism.training.run import train_recipe as run
 from tests.training.small import small_recipe
 
 GOLDEN = Path(__file__).parent / "golden.json"
@@ -28,7 +29,7 @@ GOLDEN = Path(__file__).parent / "golden.json"
 
 def prepared(recipe):
     accelerator = loop.start(recipe)
-    return build(recipe, accelerator), accelerator
+    return TASK.job(recipe, accelerator), accelerator
 
 
 def test_golden_losses_of_thirty_steps(tmp_path: Path):
