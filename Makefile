@@ -13,7 +13,7 @@ setup: .venv/ready
 	touch $@
 
 DEMO := --steps 200 --limit 300
-demo: setup  ## trains PRISM and a PVTv2 on generated scenes, hides parts of pictures, and compares the two
+demo: setup  ## trains PRISM and a PVTv2 on generated scenes, hides parts of images, and compares the two
 	$(BIN)/prism train scenes $(DEMO) --out runs/demo/prism
 	$(BIN)/prism train scenes $(DEMO) --model pvt_v2_b0 --lr 1e-3 --out runs/demo/pvt
 	$(BIN)/prism slots --checkpoint runs/demo/prism/best.safetensors --out runs/demo/slots
@@ -27,6 +27,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/vulture
 
 docs: setup  ## the site, into build/docs; a dead link stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

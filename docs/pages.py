@@ -8,20 +8,21 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-ROOMS = (
+ROOMS = [
     "model",
     "reporting",
+    "data",
     "metrics",
     "occlusion",
-    "data",
     "baselines",
     "tasks",
     "training",
-    "recipes",
     "analysis",
     "studies",
+    "export",
     "app",
-)
+    "commands",
+]
 SHOWN = {".md", ".csv", ".png", ".json", ".svg"}
 
 

@@ -9,16 +9,17 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     "model",
     "reporting",
+    "data",
     "metrics",
     "occlusion",
-    "data",
     "baselines",
     "tasks",
     "training",
-    "recipes",
     "analysis",
     "studies",
+    "export",
     "app",
+    "commands",
     "cli",
 ]
 FILES = sorted((ROOT / "prism").rglob("*.py"))

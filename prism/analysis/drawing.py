@@ -12,7 +12,7 @@ from PIL import Image
 
 from prism.analysis.slots import winners
 from prism.model.stage import StageTrace
-from prism.occlusion.segmentation import class_colours
+from prism.reporting.figures import class_colours, contours
 
 PALETTE = class_colours(25)[1:25]  # of slots, RGB in [0, 1]
 FINE = 256  # pixels along the side of a map: a line of one pixel is thin there
@@ -35,14 +35,8 @@ def painted(winner: np.ndarray, pixels: np.ndarray) -> np.ndarray:
     numbers = Image.fromarray(winner.astype(np.uint8))
     large = np.asarray(numbers.resize(pixels.shape[1::-1], Image.Resampling.NEAREST))
     drawn = PALETTE[large % len(PALETTE)] * (0.35 + 0.65 * pixels.mean(-1, keepdims=True) / 255)
-    drawn[_borders(large)] = 1.0
+    drawn[contours(large)] = 1.0
     return drawn
-
-
-def _borders(numbers: np.ndarray) -> np.ndarray:
-    """Pixels whose right or lower neighbour has another number."""
-    right, below = (np.diff(numbers.astype(int), axis=axis) != 0 for axis in (1, 0))
-    return np.pad(right, ((0, 0), (0, 1))) | np.pad(below, ((0, 1), (0, 0)))
 
 
 def spotlit(pixels: np.ndarray, box: Sequence[int], brightness: float) -> np.ndarray:

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from prism.occlusion.benchmark import IMAGENET_MEAN, Pictures, Setting
-from prism.occlusion.fills import fill
-from prism.occlusion.masks import mask_generator, original_index
+from prism.data.preprocessing import IMAGENET_MEAN
+from prism.occlusion.hiding import Images, Occluded
+from prism.occlusion.hiding import hide as hide_pixels
+from prism.occlusion.settings import Setting
 
 
 class Pair(NamedTuple):
@@ -30,25 +31,24 @@ def hide(
     """Fill with one colour what lies under the setting's mask, and what was `painted` (H, W) in addition."""
     hidden = setting.mask((image.shape[-2], image.shape[-1]), generator)
     hidden = hidden if painted is None else hidden | painted
-    return Pair(image, fill(image, hidden, "mean", colour, image, generator), hidden)
+    return Pair(image, hide_pixels(image, hidden, generator, mean=colour.tolist()), hidden)
 
 
 class Pairs(Dataset[Pair]):
     """The benchmark's pixels under one setting, each beside what was there; hidden ones have the mean colour."""
 
-    def __init__(self, images: Pictures, setting: Setting, seed: int = 0, mean: Sequence[float] = IMAGENET_MEAN):
-        self.images, self.setting, self.seed = images, setting, seed
-        self.mean = torch.tensor(mean)
+    def __init__(self, images: Images, setting: Setting, seed: int = 0, mean: Sequence[float] = IMAGENET_MEAN):
+        self.occluded = Occluded(images, setting, "mean", seed, mean)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.occluded)
 
     def __getitem__(self, index: int) -> Pair:
-        generator = mask_generator(original_index(self.images, index), self.seed)
-        return hide(self.images[index][0], self.setting, generator, self.mean)
+        found = self.occluded.hidden(index)
+        return Pair(found.clean, found.image, found.mask)
 
 
-def batches(images: Pictures, setting: Setting, batch: int, workers: int, device: str) -> Iterator[Pair]:
+def batches(images: Images, setting: Setting, batch: int, workers: int, device: str) -> Iterator[Pair]:
     """(B, ...) each, on the device."""
     for pair in DataLoader(Pairs(images, setting), batch, num_workers=workers):
         yield Pair(*(part.to(device) for part in pair))

@@ -7,7 +7,8 @@ from timm.data import resolve_data_config
 
 from prism.model.backbone import Prism
 from prism.model.creation import Checkpoint, find_checkpoint, open_model
-from prism.model.weights import read_about, shipped
+from prism.model.metadata import read_metadata
+from prism.model.weights import shipped
 from prism.occlusion.benchmark import Subject
 
 
@@ -44,7 +45,7 @@ def open_players(checkpoint: Path | None, baseline: Path | None) -> Players:
 
 
 def _classifier(file: Path) -> Checkpoint:
-    if task := read_about(file).get("task"):
+    if (task := read_metadata(file).task) != "classification":
         raise ValueError(f"{file} is for {task}; the playground needs a classifier")
     return find_checkpoint("", file)
 

@@ -14,6 +14,7 @@ from timm.layers import Format
 from torch import Tensor, nn
 
 from prism.model.backbone import Prism, Trace
+from prism.model.creation import check_name
 from prism.model.weights import read_weights
 
 STRIDES = (4, 8, 16, 32)
@@ -29,8 +30,7 @@ class PyramidBackbone(nn.Module):
 
     def __init__(self, name: str, **arguments: Any):
         super().__init__()
-        if not timm.is_model(name):
-            raise ValueError(f"no model is called {name!r}; PRISM's are {', '.join(timm.list_models('prism_*'))}")
+        check_name(name)
         self.name = name
         self._still: list[nn.Module] = []  # what is frozen
         self.resize = nn.ModuleList(nn.Identity() for _ in STRIDES)

@@ -1,38 +1,23 @@
-"""Pictures with objects: COCO's JSON, and generated scenes in the same form.
-
-An annotation is a dict as in COCO's JSON, its mask a compressed RLE. A target holds the n objects of a picture as
-torchvision's detectors want them: boxes (n, 4) as (left, top, right, bottom), labels (n,) from 1, masks (n, H, W).
-"""
+"""COCO's JSON, read with suspicion: what cannot be used is skipped and named."""
 
 import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from math import isfinite, log2
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from faster_coco_eval.core import mask as rle
 from PIL import Image
-from torch import Tensor
 
-from prism.data.pictures import Unreadable, read_picture, unit_pixels
-from prism.data.scenes import SHAPES, SceneObject, Scenes
-from prism.metrics.average_precision import encode
+from prism.data.annotations import Annotation, Target, encode, target_of
+from prism.data.pictures import Unreadable, fingerprint_files, read_picture
 
-Annotation = dict[str, Any]
-Target = dict[str, Any]
-
-OCCLUDED = 0.3  # a scene's object of which more is hidden is flagged as occluded
-UNNAMEABLE = 0.75  # one of which more is hidden is a region to ignore: nobody could name it
 NAMED = 5  # how many broken annotations a summary names
-SCENES = {"train": 10_000, "val": 500, "clean": 500}  # how many of each split, unless told
-LAYOUTS = ("annotations/instances_{}2017.json", "instances_{}.json", "instances.json")  # COCO's, and small sets'
-FOLDERS = ("{}2017", "JPEGImages", "images", "{}")
 
 
 class CocoPictures:
@@ -108,8 +93,9 @@ class CocoPictures:
         return json.loads(self._annotations[index])
 
     def fingerprint(self) -> str:
-        """Of what is said of all pictures and objects; pixels are not read for it."""
-        found = hashlib.sha256(json.dumps([self.categories, self.classes, self._images]).encode())
+        """Of every file, and of all that is known about images and objects; pixels are not read for it."""
+        files = fingerprint_files((self.name(index), image["id"]) for index, image in enumerate(self._images))
+        found = hashlib.sha256(json.dumps([files, self.categories, self.classes, self._images]).encode())
         for annotations in self._annotations:
             found.update(annotations.encode())
         return found.hexdigest()
@@ -142,125 +128,6 @@ class CocoPictures:
             else:
                 kept.append(entry)
         return kept
-
-
-class ScenePictures:
-    """Generated scenes with all their objects: whole ones (amodal), or what is seen of them.
-
-    An object of which over 30 % is hidden is flagged as occluded; one of which over 75 % is, is a region to ignore.
-    """
-
-    def __init__(self, split: str = "train", length: int = 10_000, size: int = 96, seed: int = 0, amodal: bool = True):
-        self.scenes, self.amodal = Scenes(split, length, size, seed), amodal
-        self.classes = list(SHAPES)
-        self.categories = list(range(1, len(SHAPES) + 1))
-
-    def __len__(self) -> int:
-        return len(self.scenes)
-
-    def __getitem__(self, index: int) -> tuple[Image.Image, Target]:
-        scene = self.scenes.scene(index)
-        annotations = self._annotations(index, scene.objects)
-        size = (self.scenes.size, self.scenes.size)
-        labels = {id: id for id in self.categories}
-        return Image.fromarray(scene.image), target_of(annotations, index, size, labels, masks=True)
-
-    def name(self, index: int) -> str:
-        return f"scene {index} of {self.scenes.split}"
-
-    def image(self, index: int) -> dict[str, Any]:
-        side = self.scenes.size
-        return {"id": index, "file_name": f"{self.scenes.split}-{index:08d}.png", "width": side, "height": side}
-
-    def annotations(self, index: int) -> list[Annotation]:
-        return self._annotations(index, self.scenes.scene(index).objects)
-
-    def fingerprint(self) -> str:
-        """What the scenes are rendered from."""
-        made = self.scenes
-        return f"{made.split} {len(made)} scenes of {made.size} px, seed {made.seed}, amodal {self.amodal}"
-
-    def _annotations(self, index: int, objects: Sequence[SceneObject]) -> list[Annotation]:
-        first = 100 * index + 1  # a scene has fewer objects than that
-        return [_annotation(item, first + place, index, self.amodal) for place, item in enumerate(objects)]
-
-
-def open_annotated(
-    data: str,
-    split: str,
-    size: int = 96,
-    limit: int | None = None,
-    length: int | None = None,
-    amodal: bool = True,
-    masks: bool = True,
-) -> CocoPictures | ScenePictures:
-    """`data` is "scenes" (of this `size` and `length`, whole objects or seen parts), or a folder with COCO JSON.
-
-    The folder is in COCO's layout, or it has instances_SPLIT.json or instances.json beside JPEGImages/ or images/.
-    """
-    for name, count in (("limit", limit), ("length", length)):
-        if count is not None and count < 1:
-            raise ValueError(f"{name} must be at least 1, got {count}")
-    if data == "scenes":
-        return ScenePictures(split, limit or length or SCENES.get(split, 1), size, amodal=amodal)
-    root = Path(data)
-    if not root.is_dir():
-        raise FileNotFoundError(f"there is no folder {data}")
-    files = [root / layout.format(split) for layout in LAYOUTS]
-    file = next((file for file in files if file.is_file()), None)
-    if file is None:
-        raise FileNotFoundError(f"{data} has no split {split!r}: there is none of {', '.join(map(str, files))}")
-    folder = next((folder for name in FOLDERS if (folder := root / name.format(split)).is_dir()), root)
-    return CocoPictures(file, folder, masks, limit)
-
-
-def target_of(
-    annotations: Sequence[Annotation], image_id: int, size: tuple[int, int], labels: dict[int, int], masks: bool
-) -> Target:
-    """`occluded` is -1 where nobody said. Boxes are cut at the picture's edge."""
-    height, width = size
-    boxes = torch.tensor([a["bbox"] for a in annotations], dtype=torch.float32).reshape(-1, 4)
-    boxes[:, 2:] += boxes[:, :2]
-    target: Target = {
-        "image_id": image_id,
-        "ids": torch.tensor([a["id"] for a in annotations], dtype=torch.int64),
-        "boxes": boxes.clamp(min=0).minimum(torch.tensor([width, height, width, height])),
-        "labels": torch.tensor([labels[a["category_id"]] for a in annotations], dtype=torch.int64),
-        "area": torch.tensor([a["area"] for a in annotations], dtype=torch.float32),
-        "iscrowd": torch.tensor([bool(a["iscrowd"]) for a in annotations], dtype=torch.bool),
-        "occluded": torch.tensor([_flag(a.get("occluded")) for a in annotations], dtype=torch.int8),
-    }
-    if masks:
-        target["masks"] = decode([a["segmentation"] for a in annotations], size)
-    return target
-
-
-def decode(masks: Sequence[dict[str, Any]], size: tuple[int, int]) -> Tensor:
-    """Compressed RLEs as (n, H, W) of uint8."""
-    if not masks:
-        return torch.zeros(0, *size, dtype=torch.uint8)
-    return torch.from_numpy(np.ascontiguousarray(rle.decode([*masks]).transpose(2, 0, 1)))
-
-
-def training_view(flip: bool = True) -> Callable[[Image.Image, Target], tuple[Tensor, Target]]:
-    """Pixels in [0, 1], mirrored every second time; crowds are left out, as torchvision's detectors cannot ignore.
-
-    Size, normalisation and padding are the detector's own business.
-    """
-
-    def view(picture: Image.Image, target: Target) -> tuple[Tensor, Target]:
-        pixels, counts = unit_pixels(picture), ~target["iscrowd"]
-        kept = {name: target[name][counts] for name in ("boxes", "labels", "masks") if name in target}
-        if flip and torch.rand(()) < 0.5:
-            pixels, width = pixels.flip(-1), pixels.shape[-1]
-            boxes = kept["boxes"].clone()
-            boxes[:, [0, 2]] = width - boxes[:, [2, 0]]
-            kept["boxes"] = boxes
-            if "masks" in kept:
-                kept["masks"] = kept["masks"].flip(-1)
-        return pixels, kept
-
-    return view
 
 
 class _Broken(ValueError):
@@ -378,27 +245,9 @@ def _as_rle(mask: Any, size: tuple[int, int]) -> dict[str, Any] | None:
     return {"size": [*size], "counts": counts.decode() if isinstance(counts, bytes) else counts}
 
 
-def _annotation(item: SceneObject, id: int, image_id: int, amodal: bool) -> Annotation:
-    mask, box = (item.amodal, item.box) if amodal else (item.visible, item.visible_box)
-    return {
-        "id": id,
-        "image_id": image_id,
-        "category_id": item.label + 1,
-        "bbox": [box.left, box.top, box.right - box.left, box.bottom - box.top],
-        "area": int(np.count_nonzero(mask)),
-        "segmentation": encode(mask),
-        "iscrowd": int(item.hidden > UNNAMEABLE),
-        "occluded": int(item.hidden > OCCLUDED),
-    }
-
-
 def _is_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-
-
-def _flag(value: Any) -> int:
-    return -1 if value is None else int(bool(value))

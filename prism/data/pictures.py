@@ -1,8 +1,10 @@
-"""Pictures from files, whatever their kind, as RGB; and the view of them that a model is judged by."""
+"""Pictures from files, whatever their kind, as RGB."""
 
+import hashlib
+import os
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -68,15 +70,13 @@ def _as_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def evaluation_view(size: int, crop: float = 0.875) -> v2.Compose:
-    """Short side to size / crop, centre crop, (3, size, size) in [0, 1]: how ImageNet is judged."""
-    return v2.Compose(
-        [
-            v2.Resize(round(size / crop), interpolation=v2.InterpolationMode.BICUBIC, antialias=True),
-            v2.CenterCrop(size),
-            unit_pixels,
-        ]
-    )
+def fingerprint_files(entries: Iterable[tuple[str | Path, object]]) -> str:
+    """Of every file's name, size and time, and of what is known about it, such as its label."""
+    found = hashlib.sha256()
+    for path, known in entries:
+        status = os.stat(path)
+        found.update(f"{path} {status.st_size} {status.st_mtime_ns} {known}\n".encode())
+    return found.hexdigest()
 
 
 def unit_pixels(picture: Image.Image) -> Tensor:

@@ -98,6 +98,13 @@ class Scenes(Dataset[tuple[Any, int]]):
         image = Image.fromarray(pixels)
         return self.transform(image) if self.transform else image, pieces[centre].label
 
+    def name(self, index: int) -> str:
+        return f"scene {index} of {self.split}"
+
+    def fingerprint(self) -> str:
+        """What the scenes are rendered from."""
+        return f"{self.length} {self.split} scenes of {self.size} px, seed {self.seed}"
+
     def scene(self, index: int) -> Scene:
         """The same picture with the labels of every task."""
         return render(*self._address(index))

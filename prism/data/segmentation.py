@@ -4,7 +4,6 @@ Labels are (H, W) of uint8, classes counted from 0. VOID marks pixels of which n
 never learnt from and never counted.
 """
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,18 +13,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
-from torchvision import tv_tensors
 from torchvision.datasets.folder import IMG_EXTENSIONS
-from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as show
 
-from prism.data.pictures import UNREADABLE, Unreadable, read_picture
+from prism.data.pictures import UNREADABLE, Unreadable, fingerprint_files, read_picture
 from prism.data.scenes import SHAPES, Scenes
-from prism.data.sources import SCENES
-from prism.data.stream import Batch, Sample, View
-from prism.metrics.iou import VOID
-from prism.occlusion.masks import original_index
+from prism.data.sources import SCENES, fingerprint, original_index
 
+VOID = 255
 ADE20K_CLASSES = 150
 ADE20K_SPLITS = {"train": "training", "val": "validation"}
 # fmt: off
@@ -34,7 +29,6 @@ VOC_CLASSES = (
     "dining table", "dog", "horse", "motorbike", "person", "potted plant", "sheep", "sofa", "train", "tv monitor",
 )
 # fmt: on
-DISTORTION = {"brightness": 0.125, "contrast": 0.5, "saturation": 0.5, "hue": 0.05}  # each in every other picture
 
 Sides = tuple[int, int]
 
@@ -85,9 +79,6 @@ class SegmentedScenes(Scenes):
         scene = self.scene(index)
         return Image.fromarray(scene.image), scene.semantic
 
-    def name(self, index: int) -> str:
-        return f"scene {index} of {self.split}"
-
 
 class SegmentedFiles:
     """Pairs of a picture and its mask. `first` is the number that masks give to class 0; the one below it is void."""
@@ -112,6 +103,10 @@ class SegmentedFiles:
     def name(self, index: int) -> str:
         return str(self.pairs[index][0])
 
+    def fingerprint(self) -> str:
+        every = ((path, "") for pair in self.pairs for path in pair)
+        return f"{fingerprint_files(every)} {self.classes} from {self.first}"
+
     def _labels(self, mask: Path) -> np.ndarray:
         numbers = read_mask(mask)
         void = (numbers == VOID) | (numbers == self.first - 1)
@@ -130,6 +125,10 @@ class LabelledImages(Dataset[tuple[Tensor, Tensor]]):
     def __len__(self) -> int:
         return len(self.samples)
 
+    @property
+    def classes(self) -> list[str]:
+        return self.samples.classes
+
     def original_index(self, place: int) -> int:
         return original_index(self.samples, place)
 
@@ -138,16 +137,7 @@ class LabelledImages(Dataset[tuple[Tensor, Tensor]]):
         return show.pil_to_tensor(picture) / 255, torch.from_numpy(labels)
 
     def fingerprint(self) -> str:
-        """Changes when a mask does; by names, sizes and dates: reading them all would take as long as judging."""
-        whole: Any = getattr(self.samples, "pictures", self.samples)
-        if not isinstance(whole, SegmentedFiles):
-            return ""  # scenes: three of them tell the rest
-        found = hashlib.sha256()
-        for place in range(len(self)):
-            mask = whole.pairs[self.original_index(place)][1]
-            status = mask.stat()
-            found.update(f"{mask} {status.st_size} {status.st_mtime_ns}".encode())
-        return found.hexdigest()
+        return fingerprint(self.samples)
 
 
 def read_mask(path: Path) -> np.ndarray:
@@ -162,63 +152,12 @@ def read_mask(path: Path) -> np.ndarray:
     return numbers.astype(np.int32)
 
 
-def training_view(
-    size: int,
-    mean: Sequence[float],
-    std: Sequence[float],
-    fit: Sides | None = None,
-    scales: tuple[float, float] = (0.5, 2.0),
-    flip: bool = True,
-    distortion: bool = True,
-) -> View:
-    """Fit, scale at random, cut out a square (filled up with the mean colour and void), mirror, distort, normalise.
-
-    Draws from torch's generator, which the stream seeds for each sample.
-    """
-    padding: dict[Any, Any] = {
-        tv_tensors.Image: [round(255 * channel) for channel in mean],
-        tv_tensors.Mask: VOID,
-    }
-    strengths = DISTORTION if distortion else {}
-    augment = v2.Compose(
-        [
-            v2.RandomCrop(size, pad_if_needed=True, fill=padding),
-            v2.RandomHorizontalFlip(0.5 if flip else 0.0),
-            *(v2.RandomApply([v2.ColorJitter(**{name: strength})]) for name, strength in strengths.items()),
-            v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True),
-            v2.Normalize(list(mean), list(std)),
-        ]
-    )
-
-    def view(picture: Image.Image, labels: np.ndarray) -> tuple[Tensor, Tensor]:
-        height, width = fitted((picture.height, picture.width), fit)
-        scale = float(torch.empty(()).uniform_(*scales))
-        sides = [max(1, round(height * scale)), max(1, round(width * scale))]
-        image = show.resize(show.pil_to_tensor(picture), sides, antialias=True)
-        # "nearest" alone would move labels by half a pixel against the picture
-        numbers = show.resize(torch.from_numpy(labels)[None], sides, v2.InterpolationMode.NEAREST_EXACT)
-        image, numbers = augment(tv_tensors.Image(image), tv_tensors.Mask(numbers[0]))
-        return image.as_subclass(Tensor), numbers.as_subclass(Tensor)
-
-    return view
-
-
 def fitted(size: Sides, fit: Sides | None) -> Sides:
     """Height and width of a picture that just fits into sides (long, short); without them its own."""
     if fit is None:
         return size
     factor = min(max(fit) / max(size), min(fit) / min(size))
     return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
-
-
-def stacked_labels(samples: Sequence[Sample]) -> Batch:
-    """Pictures and labels of one size as two tensors."""
-    return Batch(
-        torch.stack([sample.picture for sample in samples]),
-        torch.stack([sample.target for sample in samples]),
-        [sample.name for sample in samples],
-        [reason for sample in samples for reason in sample.skipped],
-    )
 
 
 def _open_ade20k(root: Path, split: str) -> SegmentedFiles:

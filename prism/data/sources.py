@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from PIL import Image
 from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
-from prism.data.pictures import Unreadable, decode_picture, read_picture
+from prism.data.pictures import Unreadable, decode_picture, fingerprint_files, read_picture
 from prism.data.scenes import SHAPES, SPLITS, Scenes
 
 EACH_HELD_OUT = 5
@@ -94,21 +94,32 @@ def limited(pictures: Labelled, count: int) -> Labelled:
     return _Limited(pictures, [draw.randrange(first, end) for first, end in pairwise(edges)])
 
 
+def original_index(pictures: Any, place: int) -> int:
+    """The index in the whole set of what lies at this place of a part of it, if the data set says it; else the place.
+
+    Masks go by it, so that a limit does not change what is hidden.
+    """
+    found = getattr(pictures, "original_index", None)
+    return found(place) if found else place
+
+
+def fingerprint(images: Any) -> str:
+    """Changes when a file or a label of a data set does."""
+    return images.fingerprint() if hasattr(images, "fingerprint") else f"{type(images).__name__} of {len(images)}"
+
+
 def optional(module: str) -> Any:
     """A module that only some kinds of data need."""
     try:
         return import_module(module)
     except ModuleNotFoundError:
-        raise ValueError(f"{module} is not installed: pip install prism-vision[readers]") from None
+        raise ValueError(f"{module} is not installed: pip install 'prism-vision[train]'") from None
 
 
 class _NamedScenes(Scenes):
     def __init__(self, split: str, length: int, size: int, seed: int):
         super().__init__(split, length, size, seed)
         self.classes = list(SHAPES)
-
-    def name(self, index: int) -> str:
-        return f"scene {index} of {self.split}"
 
 
 class _ClassFolders:
@@ -133,6 +144,9 @@ class _ClassFolders:
 
     def name(self, index: int) -> str:
         return self.files[index][0]
+
+    def fingerprint(self) -> str:
+        return fingerprint_files(self.files)
 
 
 class _Saved:
@@ -171,6 +185,9 @@ class _Saved:
     def name(self, index: int) -> str:
         return f"row {index} of {self.folder}"
 
+    def fingerprint(self) -> str:
+        return f"{self.folder} {self.rows._fingerprint} {self.classes}"
+
 
 class _Chosen:
     def __init__(self, pictures: Labelled, chosen: list[int]):
@@ -184,6 +201,10 @@ class _Chosen:
 
     def name(self, index: int) -> str:
         return self.pictures.name(self.chosen[index])
+
+    def fingerprint(self) -> str:
+        whole = self.chosen == [*range(len(self.pictures))]
+        return fingerprint(self.pictures) + ("" if whole else f" {self.chosen}")
 
 
 class _Limited(_Chosen):

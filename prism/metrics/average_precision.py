@@ -6,12 +6,14 @@ masks compressed RLE. Numbers are shares from 0 to 1; COCO says -1 where there i
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from faster_coco_eval import COCO, COCOeval_faster
 from faster_coco_eval.core import mask as rle
 from torch import Tensor
+
+from prism.data.annotations import Annotated, encode
 
 Truth = dict[str, Any]
 Result = dict[str, Any]
@@ -21,20 +23,6 @@ NUMBERS = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "A
 NOTHING = -1.0  # what COCO says where there is nothing to find
 STRICT = 0.75  # mask IoU of the Occluded and Separated COCO measure
 CONFIDENT = 0.3  # and the lowest score that it counts
-
-
-class Annotated(Protocol):
-    """Pictures with objects by index, (PIL picture, target): what detectors are trained and judged on."""
-
-    classes: list[str]  # of the labels 1, 2, ...
-    categories: list[int]  # their ids in the truth, which may have gaps
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> tuple[Any, dict[str, Any]]: ...
-    def name(self, index: int) -> str: ...
-    def image(self, index: int) -> dict[str, Any]: ...  # its id, file_name, width and height
-    def annotations(self, index: int) -> list[dict[str, Any]]: ...
-    def fingerprint(self) -> str: ...  # changes when a picture is another or an annotation does
 
 
 def ground_truth(pictures: Annotated) -> Truth:
@@ -63,12 +51,6 @@ def as_results(found: Mapping[str, Tensor], image_id: int, categories: Sequence[
         for result, mask in zip(results, found["masks"].cpu().numpy(), strict=True):
             result["segmentation"] = encode(mask[0] > 0.5)
     return results
-
-
-def encode(mask: np.ndarray) -> dict[str, Any]:
-    """A mask (H, W) as the compressed RLE of COCO's files."""
-    found = rle.encode(np.asfortranarray(mask, dtype=np.uint8))
-    return {"size": [*mask.shape], "counts": found["counts"].decode()}
 
 
 def coco_numbers(truth: Truth, results: Sequence[Result], kind: Kind) -> dict[str, float]:

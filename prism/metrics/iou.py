@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-VOID = 255
+from prism.data.segmentation import VOID
+
 NEAR = 0.02  # of the diagonal: how far from a contour boundary IoU looks
 
 

@@ -1,6 +1,5 @@
 """Prism: four stages and a head, and the names under which timm knows it (paper, sections 3 and 3.5)."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -14,9 +13,10 @@ from prism.model.compilation import batch_will_change, room_for_graphs, run_in_p
 from prism.model.evidence import weighted
 from prism.model.halting import HaltingUnit, expected_start
 from prism.model.memory import MemoryMode, SlotMemory, checked_mode, update_codebooks
+from prism.model.metadata import read_metadata
 from prism.model.refinement import RefinementStep, Watch
 from prism.model.stage import Features, PatchTokeniser, Stage, StageTrace, Tokeniser
-from prism.model.weights import model_arguments, read_about, shipped
+from prism.model.weights import shipped
 
 SMALLEST_SIDE = 32  # one token in the last stage
 PIXELS_AT_ONCE = 16 * 224 * 224
@@ -357,15 +357,15 @@ def _cfg(name: str) -> tuple[str, dict[str, Any]]:
     )
     if not (file := shipped(name)):
         return f"{name}.untrained", cfg
-    about = read_about(file)
-    size = int(about["size"])
+    metadata = read_metadata(file)
+    size = metadata.preprocessing["size"]
     trained = dict(
         file=str(file),
-        num_classes=len(json.loads(about["classes"])),
+        num_classes=len(metadata.classes or ()),
         input_size=(3, size, size),
         pool_size=(size // 32, size // 32),
     )
-    return f"{name}.{about['tag']}", cfg | trained
+    return f"{name}.{metadata.tag}", cfg | trained
 
 
 default_cfgs = generate_default_cfgs(dict(map(_cfg, VARIANTS)))
@@ -374,7 +374,7 @@ default_cfgs = generate_default_cfgs(dict(map(_cfg, VARIANTS)))
 def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> Prism:
     """Weights that the package carries come with the arguments they were trained with."""
     if pretrained and (file := shipped(name)):
-        kwargs = {**model_arguments(read_about(file)["network"].split()), **kwargs}
+        kwargs = {**read_metadata(file).network, **kwargs}
     elif not pretrained:
         kwargs.setdefault("num_classes", NUM_CLASSES)
     return build_model_with_cfg(

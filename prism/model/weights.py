@@ -1,14 +1,12 @@
 """Weights of any model from a file, without ever unpickling what a user hands over."""
 
-import ast
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -31,19 +29,6 @@ def load_weights(model: nn.Module, path: Path, but_head: bool = False) -> None:
     except (ValueError, RuntimeError) as error:
         sentence = " ".join(str(error).split())  # torch lists mismatches over many lines
         raise ValueError(f"{path} does not fit: {sentence[:300]}") from None
-
-
-def read_about(path: Path) -> dict[str, str]:
-    """What a safetensors file says of its weights, such as the model's name; a file of another kind says nothing."""
-    if not path.exists():
-        raise FileNotFoundError(f"there is no checkpoint {path}")
-    if path.suffix != ".safetensors":
-        return {}
-    try:
-        with safe_open(path, "pt") as file:
-            return file.metadata() or {}
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file: {error}") from None
 
 
 def shipped(name: str) -> Path | None:
@@ -80,17 +65,3 @@ def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         name: value.half() if value.dtype == torch.float32 and "codebook" not in name else value
         for name, value in weights.items()
     }
-
-
-def model_arguments(pairs: Sequence[str]) -> dict[str, Any]:
-    """`KEY=VALUE` words; a value that is no Python literal is a word."""
-    found = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise ValueError(f"arguments of a model are KEY=VALUE, got {pair!r}")
-        try:
-            found[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            found[key] = text
-    return found

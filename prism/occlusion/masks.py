@@ -3,8 +3,6 @@
 The sides of blocks are given for images of 224 px and scale with the image: 112 is half of it.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,15 +18,6 @@ def mask_generator(index: int, seed: int) -> torch.Generator:
     """
     state = np.random.SeedSequence([seed, index]).generate_state(2, np.uint32)
     return torch.Generator().manual_seed(int(state[0]) << 31 | int(state[1]) >> 1)
-
-
-def original_index(pictures: Any, place: int) -> int:
-    """The index in the whole set of what lies at this place of a part of it, if the data set says it; else the place.
-
-    Masks go by it, so that a limit does not change what is hidden.
-    """
-    found = getattr(pictures, "original_index", None)
-    return found(place) if found else place
 
 
 def patch_mask(size: tuple[int, int], ratio: float, generator: torch.Generator) -> Tensor:

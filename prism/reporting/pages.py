@@ -1,51 +1,75 @@
-"""One self-contained HTML page of tables and figures."""
+"""One self-contained HTML page of tables and figures, and the same as Markdown."""
 
 import base64
-import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from prism.reporting.tables import Rows, markdown
+from prism.reporting import provenance
+from prism.reporting.files import write_text
+from prism.reporting.tables import Rows, Tables, is_words, markdown, read_csv, texts, write_csv
 
 
-def page(title: str, sections: Iterable[tuple[str, str, Rows | Path]]) -> str:
-    """One self-contained HTML page: a heading, a sentence, and a table or a picture, for each section.
+class Section(NamedTuple):
+    """A paragraph, and the table or figure it is about. One without a heading continues the section before it."""
 
-    A section without a heading goes on with the one before it.
-    """
-    body = []
-    for heading, text, content in sections:
-        body.append(f"<h2>{html.escape(heading)}</h2>" if heading else "")
-        body.append(f"<p>{html.escape(text)}</p>")
-        body.append(_picture(content) if isinstance(content, Path) else _table(content))
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        "<style>body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
-        "table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.25rem .7rem;text-align:right;"
-        "border-bottom:1px solid #ddd}td{white-space:nowrap}.words{text-align:left}"
-        "img{max-width:100%}div.wide{overflow-x:auto}</style>"
-        f"<h1>{html.escape(title)}</h1>{''.join(body)}</html>"
+    heading: str
+    text: str
+    content: Rows | Path
+
+
+def page(title: str, sections: Iterable[Section], summary: str = "") -> str:
+    """The page as HTML: nothing is fetched from elsewhere, tables sort by a click, the foot says how it was made."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(loader=PackageLoader("prism.reporting"), autoescape=True, undefined=StrictUndefined)
+    return templates.get_template("page.html").render(
+        title=title,
+        summary=summary,
+        sections=[_filled(section) for section in sections],
+        command=provenance.command(),
+        build=provenance.build(),
     )
 
 
-def _picture(path: Path) -> str:
-    data = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{html.escape(path.stem)}" src="data:image/png;base64,{data}">'
+def write_page(path: Path, title: str, sections: Iterable[Section], summary: str = "") -> None:
+    write_text(path, page(title, sections, summary))
 
 
-def _table(rows: Rows) -> str:
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown(rows).splitlines()]
-    head, _, *body = lines
-    sides = [' class="words"' if all(_is_word(line[place]) for line in body) else "" for place in range(len(head))]
-    drawn = [("th", head), *(("td", line) for line in body)]
-    rest = "".join(f"<tr>{''.join(_cells(tag, line, sides))}</tr>" for tag, line in drawn)
-    return f'<div class="wide"><table>{rest}</table></div>'
+def publish(tables: Tables, report: Callable[[Tables, Path], list[Section]], out: Path, title: str) -> list[Section]:
+    """Write each table as CSV into `out`, then report.html from what is read back; return its sections.
+
+    So what is drawn and said is what was written. The text of the first section is the page's summary.
+    """
+    kept = {name: rows for name, rows in tables.items() if rows}
+    for name, rows in kept.items():
+        write_csv(rows, out / f"{name}.csv")
+    sections = report({name: read_csv(out / f"{name}.csv") for name in kept}, out)
+    write_report(out, title, sections)
+    return sections
 
 
-def _cells(tag: str, line: Sequence[str], sides: Sequence[str]) -> Iterator[str]:
-    for cell, side in zip(line, sides, strict=True):
-        yield f"<{tag}{side}>{html.escape(cell)}</{tag}>"
+def write_report(out: Path, title: str, sections: list[Section]) -> None:
+    """report.html; what the first section says is its summary."""
+    first, *others = sections
+    write_page(out / "report.html", title, [first._replace(text=""), *others], first.text)
 
 
-def _is_word(cell: str) -> bool:
-    return not cell.removeprefix("-")[:1].isdigit()
+def as_markdown(sections: Iterable[Section], out: Path, command: str) -> str:
+    """As a file in `out` shows it, where the figures lie."""
+    parts = []
+    for heading, text, content in sections:
+        drawn = isinstance(content, Path)
+        shown = f"![{content.stem}]({content.relative_to(out)})" if drawn else markdown(content)
+        parts += [f"## {heading}"] * bool(heading) + [text] * bool(text) + [shown]
+    return "\n\n".join([*parts, f"`{command}`"]) + "\n"
+
+
+def _filled(section: Section) -> dict[str, Any]:
+    heading, text, content = section
+    filled: dict[str, Any] = dict(heading=heading, text=text, figure=None, table=None, name="")
+    if isinstance(content, Path):
+        return filled | dict(figure=base64.b64encode(content.read_bytes()).decode(), name=content.stem)
+    head, *body = texts(content)
+    words = [is_words(line[place] for line in body) for place in range(len(head))]
+    return filled | dict(table=dict(head=list(zip(head, words, strict=True)), body=body, words=words))

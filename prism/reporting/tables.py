@@ -1,28 +1,33 @@
 """A table is a list of rows; every command shows it, and writes it as CSV and Markdown."""
 
-import csv
+import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from prism.reporting.files import write_text, write_whole
 
+Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
+Tables = Mapping[str, Rows]  # one file each, by the file's stem
 WIDEST = 12  # columns that a terminal has room for
 
 
 def show(rows: Rows, title: str) -> None:
     """Print the table; one with many columns lies on its side."""
-    if len(rows[0]) > WIDEST:
-        head, *others = rows[0]
-        rows = [{head: name, **{_text(row[head]): row[name] for row in rows}} for name in others]
+    from rich.console import Console
+    from rich.table import Table
+
+    head, *body = texts(rows)
+    if len(head) > WIDEST:
+        head, *body = zip(head, *body, strict=True)
     table = Table()
-    for name in rows[0]:
-        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
-    for row in rows:
-        table.add_row(*(_text(value) for value in row.values()))
+    for place, name in enumerate(head):
+        table.add_column(name, justify="left" if is_words([line[place] for line in body]) else "right")
+    for line in body:
+        table.add_row(*line)
     console = Console(width=None if sys.stdout.isatty() else 200)  # a file has no edge to wrap at
     console.print(title, style="bold")
     console.print(table)
@@ -30,17 +35,74 @@ def show(rows: Rows, title: str) -> None:
 
 def write(rows: Rows, stem: Path, note: str) -> None:
     """`stem`.csv with the numbers as they are, `stem`.md rounded, under the note that says how they were made."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    with stem.with_suffix(".csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    stem.with_suffix(".md").write_text(f"{note}\n\n{markdown(rows)}\n")
+    write_csv(rows, stem.with_suffix(".csv"))
+    write_text(stem.with_suffix(".md"), f"{note}\n\n{markdown(rows)}\n")
+
+
+def write_csv(rows: Rows, path: Path) -> None:
+    from pandas import DataFrame
+
+    frame = DataFrame(list(rows), columns=columns(rows), dtype=object)
+    write_whole(path, lambda unfinished: frame.to_csv(unfinished, index=False))
+
+
+def read_csv(path: Path) -> list[Row]:
+    """Columns of numbers as numbers, their gaps as None; other columns as text, and names whatever they look like."""
+    from pandas import read_csv
+
+    names: Any = {"model": "string", "run": "string"}
+    frame = read_csv(path, dtype=names, dtype_backend="numpy_nullable", keep_default_na=False, na_values=[""])
+    for name in frame.select_dtypes("string"):
+        frame[name] = frame[name].fillna("")
+    found = frame.astype(object)
+    return found.where(found.notna(), None).to_dict("records")  # pyright: ignore[reportReturnType]
 
 
 def markdown(rows: Rows) -> str:
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
+    head, *body = texts(rows)
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in line] for line in body)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def texts(rows: Rows) -> list[Sequence[str]]:
+    """The cells of a table as people read them; the first line names the columns."""
+    head = columns(rows)
+    return [head, *([_text(row.get(name)) for name in head] for row in rows)]
+
+
+def columns(rows: Rows) -> list[str]:
+    """All that any row has, in their order."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def is_words(cells: Iterable[str]) -> bool:
+    return not any(cell.lstrip("+-± ")[:1].isdigit() for cell in cells)
+
+
+def column(rows: Rows, name: str) -> list[Any]:
+    """The different values of a column, in their order."""
+    return list(dict.fromkeys(row[name] for row in rows))
+
+
+def grouped(rows: Rows, by: Sequence[str], value: str) -> dict[tuple[Any, ...], list[float]]:
+    """The values of the rows that agree in the columns `by`, in their order."""
+    found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for row in rows:
+        if row[value] is not None:
+            found[tuple(row[name] for name in by)].append(row[value])
+    return dict(found)
+
+
+def means(rows: Rows, by: Sequence[str], value: str) -> dict[tuple[Any, ...], float]:
+    return {key: statistics.mean(values) for key, values in grouped(rows, by, value).items()}
+
+
+def with_deviation(values: Sequence[float]) -> str:
+    """Their mean, and how far several of them lie apart, as a table shows it; empty if there are none."""
+    if not values:
+        return ""
+    mean = f"{statistics.mean(values):.1f}"
+    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
 
 
 def _text(value: Any) -> str:

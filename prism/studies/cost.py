@@ -33,7 +33,7 @@ def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
     timing = {"batch": BATCH, "px": side, "threads": torch.get_num_threads()}
     rows = [
         {"model": row["model"], "run": case.run, **case.columns, "setting": row["setting"]}
-        | {name: row[name] for name in ("images", "top-1", "low", "high", *s.step_columns([row]), "GMAC")}
+        | {name: row[name] for name in ("images", "top-1", "low", "high", *s.step_columns(row), "GMAC")}
         | timing
         | rate
         for (case, row), rate in zip(measured, rates, strict=True)
@@ -55,7 +55,7 @@ def _rates(
     for case, row in measured:
         network, name = case.subject.model, f"{row['model']} {row['run']}"
         if isinstance(network, Prism) and not network.fixed_steps:
-            profile = [round(row[name], 2) for name in s.step_columns([row])]
+            profile = [round(row[name], 2) for name in s.step_columns(row)]
             name = f"{row['model']} at {profile}"  # cases that take the same steps take the same time
             forced[name] = profile
         models.setdefault(name, network)
@@ -95,10 +95,15 @@ def figure(rows: s.Rows) -> s.Figure:
     return sheet
 
 
+def _steps(rows: s.Rows) -> list[str]:
+    """Columns of mean steps, of whichever row has them."""
+    return list(dict.fromkeys(name for row in rows for name in s.step_columns(row)))
+
+
 def _table(rows: s.Rows) -> s.Rows:
     """Means over the settings; all of them are in the CSV."""
     by = ["model", "sweep", "value"]
-    figures = {name: s.means(rows, by, name) for name in ("top-1", "GMAC", "images/s", *s.step_columns(rows))}
+    figures = {name: s.means(rows, by, name) for name in ("top-1", "GMAC", "images/s", *_steps(rows))}
     return [
         {"model": key[0], "sweep": key[1], "value": f"{key[2]:g}" if key[1] != AS_IS else ""}
         | {name: found.get(key) if name != "GMAC" else f"{found[key]:.3g}" for name, found in figures.items()}

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from prism.analysis.pairs import Pair, batches, normalise
-from prism.data import sources
-from prism.data.segmentation import LabelledImages, open_segmentation
-from prism.metrics.average_precision import Annotated
 from prism.model.backbone import Prism
 from prism.model.creation import Checkpoint, find_checkpoints
-from prism.model.weights import read_about
-from prism.occlusion.benchmark import OcclusionBenchmark, Pictures, Setting, Subject
-from prism.occlusion.detection import DetectorSubject
-from prism.studies import detection, segmentation
-from prism.studies.material import open_pictures, open_subjects
+from prism.occlusion.benchmark import OcclusionBenchmark
+from prism.occlusion.hiding import Images
+from prism.occlusion.runner import Subject
+from prism.occlusion.settings import Setting
+from prism.reporting.tables import Rows, Tables
+from prism.tasks.registry import find_task, options
+from prism.tasks.task import Hiding, Place
 
+OPTIONS = options("occlusion")
 Kind = Literal["classifiers", "detectors", "segmenters"]
 Progress = Callable[[str], None]
 TASKS: dict[str, Kind] = {"detection": "detectors", "segmentation": "segmenters"}
@@ -29,7 +29,7 @@ class Inapplicable(ValueError):
 
 class Classifiers(NamedTuple):
     subjects: list[Subject]
-    images: Pictures
+    images: Images
 
     @property
     def prisms(self) -> list[Subject]:
@@ -46,17 +46,6 @@ class Classifiers(NamedTuple):
         return [name if name != chosen.name else f"another run of {name}" for name in rest]
 
 
-class Detectors(NamedTuple):
-    subjects: list[DetectorSubject]
-    images: Annotated
-
-
-class Segmenters(NamedTuple):
-    subjects: list[Subject]
-    images: LabelledImages
-    classes: list[str]
-
-
 @dataclass(frozen=True)
 class Inputs:
     """Checkpoints and data, and how the one is run on the other.
@@ -69,7 +58,7 @@ class Inputs:
     data: str = "scenes"
     split: str = ""  # by default clean for classified scenes, val otherwise
     limit: int | None = None  # images
-    batch: int = 64
+    batch: int | None = None  # by default the task's
     workers: int = 2
     device: str = "cpu"
     quick: bool = False
@@ -86,10 +75,7 @@ class Inputs:
         return [checkpoint.file for checkpoint in found if checkpoint.file]
 
     def classifiers(self) -> Classifiers:
-        found = self._checkpoints("classifiers")
-        split = self.split or ("clean" if self.data == "scenes" else "val")
-        images, classes = open_pictures(found, self.data, [split], None, self.limit)
-        return Classifiers(open_subjects(found, classes), images[split])
+        return Classifiers(*self._opened("classification"))
 
     def prisms(self, why: str) -> Classifiers:
         """The same, for a study that needs a PRISM among them."""
@@ -98,30 +84,20 @@ class Inputs:
             raise Inapplicable(f"{why}, and none of the checkpoints is a PRISM")
         return found
 
-    def detectors(self) -> Detectors:
-        files = self.files("detectors")
-        images = detection.open_for(files, self.data, self.split or "val", self.limit, masks=True)
-        return Detectors(detection.subjects_of(files, images), images)
+    def occlusion(self, task: str, settings: Sequence[Setting], out: Path, progress: Progress) -> tuple[Rows, Tables]:
+        """The rows of `prism occlusion`, and its other tables."""
+        chosen, (subjects, images) = find_task(task), self._opened(task)
+        place = Place(self.batch, self.workers, self.device)
+        found = chosen.occlusion(subjects, images, Hiding(settings), place, out, OPTIONS[task](), progress)
+        (_, rows), *others = found.items()
+        return rows, dict(others)
 
-    def segmenters(self) -> Segmenters:
-        files = self.files("segmenters")
-        classes = next((c.classes for c in find_checkpoints(str(files[0])) if c.classes), [])
-        size = int(read_about(files[0]).get("size", 64))
-        samples = open_segmentation(self.data, self.split or "val", size, classes=len(classes))
-        subjects = segmentation.subjects_of(files, samples.classes)
-        shown = samples if self.limit is None else sources.limited(samples, self.limit)
-        return Segmenters(subjects, LabelledImages(shown), list(samples.classes))
-
-    def benchmark(self, images: Pictures, settings: Sequence[Setting], out: Path) -> OcclusionBenchmark:
+    def benchmark(self, images: Images, settings: Sequence[Setting], out: Path) -> OcclusionBenchmark:
         """Keeps its predictions in `out`: an interrupted study continues there."""
-        return OcclusionBenchmark(images, settings, folder=out / "predictions", batch=self.batch, **self._practical)
+        return OcclusionBenchmark(images, settings, folder=out / "predictions", **self._practical)
 
-    def dense_benchmark(self, out: Path) -> dict[str, Any]:
-        """How a benchmark of detectors or segmenters is run; it too keeps what it found."""
-        return dict(folder=out / "done", batch=min(self.batch, 8), **self._practical)
-
-    def pairs(self, images: Pictures, setting: Setting) -> Iterator[Pair]:
-        return batches(images, setting, self.batch, **self._practical)
+    def pairs(self, images: Images, setting: Setting) -> Iterator[Pair]:
+        return batches(images, setting, **self._practical)
 
     def prism_pairs(
         self, found: Classifiers, settings: Sequence[Setting], progress: Progress
@@ -135,21 +111,32 @@ class Inputs:
                 which = {"model": subject.name, "run": subject.run, "setting": setting.name}
                 yield which, network, self._normalised(found.images, setting, subject)
 
-    def _normalised(self, images: Pictures, setting: Setting, subject: Subject) -> Iterator[Pair]:
+    def _normalised(self, images: Images, setting: Setting, subject: Subject) -> Iterator[Pair]:
         for clean, occluded, hidden in self.pairs(images, setting):
             clean, occluded = (normalise(part, subject.mean, subject.std) for part in (clean, occluded))
             yield Pair(clean, occluded, hidden)
 
     @property
     def _practical(self) -> dict[str, Any]:
-        return dict(workers=self.workers, device=self.device)
+        return dict(batch=self.batch or 64, workers=self.workers, device=self.device)
+
+    def _opened(self, task: str) -> tuple[list[Any], Any]:
+        """The networks of a task and the images they are evaluated on."""
+        chosen, told = find_task(task), OPTIONS[task]()
+        kind = TASKS.get(task, "classifiers")
+        found = self._checkpoints(kind)
+        if task != "classification":
+            self.files(kind)  # a name alone has no weights for these
+        split = self.split or ("clean" if task == "classification" and self.data == "scenes" else "val")
+        [images] = chosen.open_data(found, self.data, [split], self.limit, told).values()
+        return chosen.subjects(found, images, told), images
 
     def _checkpoints(self, kind: Kind | None) -> list[Checkpoint]:
         found = [checkpoint for spec in self.checkpoints for checkpoint in find_checkpoints(spec)]
         if not found:
             raise Inapplicable("there is no checkpoint to evaluate")
         for checkpoint in found if kind else ():
-            held = TASKS.get(read_about(checkpoint.file).get("task", ""), "classifiers") if checkpoint.file else kind
+            held = TASKS.get(checkpoint.metadata.task, "classifiers") if checkpoint.file else kind
             if held != kind:
                 raise Inapplicable(f"{checkpoint.file} is one of the {held}, but this study needs {kind}")
         return found

@@ -13,8 +13,8 @@ from prism.analysis.drawing import spotlit
 from prism.analysis.pairs import normalise
 from prism.analysis.prototypes import atlas, usage
 from prism.model.backbone import Prism
+from prism.reporting.figures import pixels
 from prism.studies import study as s
-from prism.studies.slots import as_pixels
 
 IMAGES, QUICK_IMAGES = 500, 100
 REGIONS = 6  # per code
@@ -52,7 +52,7 @@ def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
     folder = out / "pictures"
     folder.mkdir(exist_ok=True)
     for index in {row["image"] for row in _shown(regions)}:
-        Image.fromarray(as_pixels(images[index])).save(folder / f"{index}.png")
+        Image.fromarray(pixels(images[index])).save(folder / f"{index}.png")
     left_out = s.skipped(found.all_but(subject), "the atlas shows the first PRISM with a quantised memory")
     return {"prototypes": regions, "codes": codes, s.SKIPPED: left_out}
 

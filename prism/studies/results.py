@@ -10,15 +10,17 @@ from typing import Any
 
 from rich.console import Console
 
-from prism.recipes.catalogue import RECIPES, run
-from prism.recipes.classification import Classification
-from prism.reporting.pages import page
+from prism.reporting.files import write_text
+from prism.reporting.pages import Section, as_markdown, write_report
 from prism.reporting.tables import Rows
 from prism.studies.catalogue import STUDIES, RecipeName, Study, Takes
 from prism.studies.inputs import SMOKE, Inapplicable, Inputs, Progress
-from prism.studies.study import Section, as_markdown, conduct, method_of
+from prism.studies.study import conduct, method_of
+from prism.tasks.classification.recipes import Classification
+from prism.tasks.recipe import Recipe
+from prism.tasks.registry import find_recipe, find_task
 from prism.training.log import read_log
-from prism.training.settings import Settings
+from prism.training.run import train_recipe
 
 Changes = Mapping[str, Any]  # fields of a recipe that differ from it
 BASELINE = "pvt_v2_b0"
@@ -63,7 +65,7 @@ class Project:
     annotated: str = "scenes"  # of detection and segmentation: scenes, or a folder in VOC's layout with COCO JSON
     seeds: tuple[int, ...] = (0,)
     split: str = ""
-    batch: int = 64  # images that studies take at a time
+    batch: int | None = None  # images that studies take at a time; by default the task's
     workers: int = 2
     device: str = "auto"
 
@@ -81,7 +83,7 @@ class Project:
             quick=plan.quick,
         )
 
-    def runs(self, takes: Takes) -> list[Settings]:
+    def runs(self, takes: Takes) -> list[Recipe]:
         """The training runs that studies of this kind need."""
         plan, both = self.plan, [(model, seed) for model in self.models for seed in self.seeds]
         match takes:
@@ -110,15 +112,15 @@ class Project:
 
     def _ablated(self, most: int, seed: int) -> Classification:
         usual = self._classifier(self.models[0], seed)
-        words = (word for word in usual.network if not word.startswith("max_steps="))
+        words = (word for word in usual.network_words() if not word.startswith("max_steps="))
         name = f"{usual.model}-{seed}-max-steps-{most}"
         return replace(usual, network=(*words, f"max_steps={most}"), out=self.folder / name, **self.plan.ablated)
 
-    def _dense(self, head: str, model: str, seed: int, changes: Changes) -> Settings:
+    def _dense(self, head: str, model: str, seed: int, changes: Changes) -> Recipe:
         """On the backbone of the classifier of this seed, as the paper fine-tunes."""
-        recipe = RECIPES[f"{'scenes' if self.annotated == 'scenes' else 'voc'}-{head}"]()
+        recipe = find_recipe(f"{'scenes' if self.annotated == 'scenes' else 'voc'}-{head}")
         start = self._classifier(model, seed)
-        fields = dict(model=model, network=start.network, weights=start.out / "best.safetensors")
+        fields = dict(model=model, network=start.network_words(), weights=start.out / "best.safetensors")
         practical = self._practical(f"{head}-{model}-{seed}")
         return replace(recipe, data=self.annotated, seed=seed, **fields, **practical, **changes)
 
@@ -134,7 +136,7 @@ def train(project: Project, takes: Iterable[Takes], console: Console) -> None:
     wanted = {settings.out: settings for kind in kinds for settings in project.runs(kind)}
     for number, settings in enumerate(wanted.values(), start=1):
         console.print(f"run {number} of {len(wanted)}: {settings.out.name}", highlight=False)
-        run(settings)
+        train_recipe(settings)
 
 
 def all_studies(project: Project, out: Path, command: str, device: str, console: Console) -> Path:
@@ -150,8 +152,8 @@ def all_studies(project: Project, out: Path, command: str, device: str, console:
         heading = f"{number} {study.title}" + (f" ({study.paper})" if study.paper else "")
         sections += [first._replace(heading=heading), *others]
         console.print(f"wrote {out / study.name}", highlight=False)
-    (out / "report.html").write_text(page(f"PRISM on {project.recipe}: results{mark}", sections))
-    (out / "report.md").write_text(as_markdown(sections, out, command))
+    write_report(out, f"PRISM on {project.recipe}: results{mark}", sections)
+    write_text(out / "report.md", as_markdown(sections, out, command))
     return out / "report.html"
 
 
@@ -193,20 +195,21 @@ def _overview(project: Project) -> Section:
     return Section("What was trained", said, rows)
 
 
-def _summary(settings: Settings) -> dict[str, Any]:
+def _summary(settings: Recipe) -> dict[str, Any]:
     *_, last = (row for row in read_log(settings.out / "log.jsonl") if row["kind"] == "epoch")
-    metric = next(name for name in last if name.endswith(("top-1", "AP", "mIoU")))
+    task = find_task(settings.task)
+    metric = next(name for name in last if name.partition(" ")[2] == task.headline)
     return {
         "run": settings.out.name,
         "model": settings.model,
         "steps": last["step"],
         "images per step": settings.batch,
         "metric": metric,
-        "at the end, %": last[metric] if metric.endswith("top-1") else 100 * last[metric],
+        "at the end, %": task.unit * last[metric],
     }
 
 
 def _recipe(name: str) -> Classification:
-    recipe = RECIPES[name]()
+    recipe = find_recipe(name)
     assert isinstance(recipe, Classification)
     return recipe

@@ -1,21 +1,14 @@
 """Beyond the paper: which slot wins which part of an image in each stage and step, and does occlusion change it?"""
 
-from typing import Any
-
 import numpy as np
 import torch
 from PIL import Image
-from timm.data import resolve_data_config
-from torch import Tensor, nn
 
-from prism.analysis.drawing import Line, lines, sheet
-from prism.analysis.pairs import Pairs, hide, normalise
+from prism.analysis.drawing import Line, sheet
+from prism.analysis.pairs import Pairs, normalise
 from prism.analysis.slots import summary, winners
-from prism.data.pictures import read_picture
-from prism.data.scenes import render_scene
 from prism.model.backbone import Prism
-from prism.occlusion.masks import mask_generator
-from prism.reporting import tables as reporting
+from prism.reporting.figures import pixels
 from prism.studies import study as s
 
 OCCLUSION = s.Setting("BlockMask", 112)
@@ -33,7 +26,7 @@ def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
     pair = Pairs(found.images, OCCLUSION)[0]
     rows, maps = [], []
     for name, image in (("clean", pair.clean), (OCCLUSION.name, pair.occluded)):
-        Image.fromarray(as_pixels(image)).save(out / f"{name}.png")
+        Image.fromarray(pixels(image)).save(out / f"{name}.png")
         with torch.inference_mode():
             seen = normalise(image[None].to(inputs.device), subject.mean, subject.std)
             trace = network.forward_traced(seen).trace
@@ -62,8 +55,8 @@ def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
 
 def _line(rows: s.Rows, out: s.Path) -> Line:
     title = f"stage {rows[0]['stage']}, {rows[0]['setting']}"
-    pixels = np.asarray(Image.open(out / rows[0]["image"]))
-    return Line(title, pixels, [_from_text(row["winners"]) for row in rows], [row["weight"] for row in rows])
+    shown = np.asarray(Image.open(out / rows[0]["image"]))
+    return Line(title, shown, [_from_text(row["winners"]) for row in rows], [row["weight"] for row in rows])
 
 
 def _as_text(winner: np.ndarray) -> str:
@@ -87,45 +80,3 @@ def _words(rows: s.Rows, maps: s.Rows) -> str:
         f"The stages take {steps[0]} steps on the clean image and {steps[1]} with {settings[1]}. After the last step "
         f"that both took, the same slot wins in both at {', '.join(agreement)}."
     )
-
-
-# ---- one image, for `prism slots` and `prism predict`
-
-
-def picture(path: s.Path | None, size: int, seed: int) -> np.ndarray:
-    """The image at `path`, or a generated scene, as (size, size, 3) of uint8."""
-    if path is None:
-        return render_scene(size, seed)
-    return np.asarray(read_picture(path).resize((size, size), Image.Resampling.BICUBIC))
-
-
-def draw(model: Prism, pixels: np.ndarray, out: s.Path, occluded: bool = False, seed: int = 0) -> list[dict[str, Any]]:
-    """Write slots.csv and slots.png into `out`; return the rows of the former.
-
-    With `occluded` also of the image in which a block is hidden by the mean colour.
-    """
-    images = {"clean": pixels}
-    if occluded:
-        colour = torch.tensor(resolve_data_config(model=model)["mean"])
-        unit = torch.from_numpy(pixels.copy()).permute(2, 0, 1) / 255
-        images[OCCLUSION.name] = as_pixels(hide(unit, OCCLUSION, mask_generator(0, seed), colour).occluded)
-    rows, blocks = [], []
-    for setting, image in images.items():
-        with torch.inference_mode():
-            stages = model.eval().forward_traced(normalised(image, model)).trace.stages
-        rows += [{"setting": setting} | summary(number, stage) for number, stage in enumerate(stages, start=1)]
-        blocks.append(lines(image, stages))
-    reporting.write(rows, out / "slots", "Steps taken in each stage, weights of their states, and slots in use.")
-    sheet(*blocks).savefig(out / "slots.png", dpi=110)
-    return rows
-
-
-def normalised(pixels: np.ndarray, model: nn.Module) -> Tensor:
-    """(H, W, 3) of uint8 -> (1, 3, H, W), as the model was trained to see it."""
-    config = resolve_data_config(model=model)
-    return normalise(torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None] / 255, config["mean"], config["std"])
-
-
-def as_pixels(image: Tensor) -> np.ndarray:
-    """(3, H, W) in [0, 1] -> (H, W, 3) of uint8."""
-    return (image.permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()

@@ -1,1 +1,1 @@
-"""A network, its loss and its measure, task by task."""
+"""What networks are trained for and measured by: one folder per task, one protocol for all."""

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from prism.model.backbone import LAMBDA_PONDER, LAMBDA_VQ, Prism, Trace
@@ -54,14 +53,3 @@ def memory_figures(network: nn.Module) -> dict[str, float]:
 def find_prism(network: nn.Module) -> Prism | None:
     """The PRISM inside a network, if there is one."""
     return next((module for module in network.modules() if isinstance(module, Prism)), None)
-
-
-def on_device(value: Any, device: torch.device) -> Any:
-    """Tensors, and lists, tuples and dicts of them, moved."""
-    if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
-    if isinstance(value, dict):
-        return {key: on_device(item, device) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [on_device(item, device) for item in value]
-    return value

@@ -7,16 +7,15 @@ where in the data to go on.
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object, send_to_device
 from timm.optim import create_optimizer_v2
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
@@ -24,24 +23,13 @@ from torch.nn.utils import clip_grad_norm_, get_total_norm
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from prism.data.stream import Batch, Stream, seed_everything, seed_of
+from prism.data.stream import Batch, seed_everything, seed_of
 from prism.model.memory import SlotMemory, update_codebooks
-from prism.tasks.learner import Learner, memory_figures, on_device
+from prism.tasks.learner import memory_figures
+from prism.tasks.recipe import Recipe, resume_fields
+from prism.tasks.task import Job
 from prism.training import checkpoint
 from prism.training.log import Log, read_log
-from prism.training.settings import Settings, what_counts
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is trained, on what, and how it is judged."""
-
-    name: str
-    learner: Learner
-    stream: Stream  # of batches that one process takes at a time: `batch / accumulate` over all processes
-    evaluate: Callable[[nn.Module, Accelerator], dict[str, float]]
-    best: str  # the figure whose highest value names the best epoch
-    about: dict[str, str]  # kept with the weights
 
 
 class Tally:
@@ -65,7 +53,7 @@ class Tally:
         return dict(zip(self.sums, (totals / counts).tolist(), strict=True))
 
 
-def start(settings: Settings) -> Accelerator:
+def start(settings: Recipe) -> Accelerator:
     """Devices, processes and precision, as the launcher and the settings ask."""
     on_cpu = settings.device == "cpu" or not torch.accelerator.is_available()
     # an image may halt after one step, and then no gradient reaches the slots' FFN
@@ -74,7 +62,7 @@ def start(settings: Settings) -> Accelerator:
     return Accelerator(cpu=on_cpu, mixed_precision=precision, kwargs_handlers=[unused])
 
 
-def train(job: Job, settings: Settings, accelerator: Accelerator) -> list[dict[str, Any]]:
+def train(job: Job, settings: Recipe, accelerator: Accelerator) -> list[dict[str, Any]]:
     """Train, or go on where `settings.out` left off, and return the log's epoch rows.
 
     The folder receives log.jsonl, TensorBoard events, checkpoints, and the weights of the last and the best epoch.
@@ -83,8 +71,8 @@ def train(job: Job, settings: Settings, accelerator: Accelerator) -> list[dict[s
     run.resume()
     with Log(settings.out if accelerator.is_main_process else None, run.step, run.total, job.name) as log:
         while True:
-            if run.step and (run.step % run.per_epoch == 0 or run.step == run.total) and not run.judged():
-                run.judge(log)
+            if run.step and (run.step % run.per_epoch == 0 or run.step == run.total) and not run.evaluated():
+                run.evaluate(log)
             if run.step == run.total:
                 return run.epoch_rows()
             for _ in run.rest_of_epoch(log):
@@ -96,7 +84,7 @@ def train(job: Job, settings: Settings, accelerator: Accelerator) -> list[dict[s
 class _Run:
     """A run in progress: everything that changes is here."""
 
-    def __init__(self, job: Job, settings: Settings, accelerator: Accelerator):
+    def __init__(self, job: Job, settings: Recipe, accelerator: Accelerator):
         self.job, self.settings, self.accelerator, self.out = job, settings, accelerator, settings.out
         self.per_epoch = len(job.stream) // settings.accumulate
         if not self.per_epoch:
@@ -147,7 +135,9 @@ class _Run:
         for place, batch in enumerate(batches):
             last = place + 1 == len(batches)
             with nullcontext() if last else accelerator.no_sync(self.learner):
-                pictures, targets = on_device((batch.pictures, batch.targets), accelerator.device)
+                pictures, targets = send_to_device(
+                    (batch.pictures, batch.targets), accelerator.device, non_blocking=True
+                )
                 outcome = self.learner(pictures, targets)
                 loss = torch.stack(list(outcome.losses.values())).sum()
                 if not loss.isfinite():
@@ -188,15 +178,15 @@ class _Run:
         log.row("train", self.step, {**means, "lr": rate, "images/s": speed})
         log.advance(self.step, f"loss {means['loss']:.3f}, {speed:.0f} images/s")
 
-    # ---- judging
+    # ---- evaluation
 
-    def judged(self) -> bool:
+    def evaluated(self) -> bool:
         return any(row["step"] == self.step for row in self.epoch_rows())
 
     def epoch_rows(self) -> list[dict[str, Any]]:
         return [row for row in read_log(self.out / "log.jsonl") if row["kind"] == "epoch"]
 
-    def judge(self, log: Log) -> None:
+    def evaluate(self, log: Log) -> None:
         """Close an epoch: measure, keep the weights, write its row."""
         accelerator, epoch = self.accelerator, math.ceil(self.step / self.per_epoch)
         network = self.average.module if self.average is not None else self.job.learner.network
@@ -213,11 +203,11 @@ class _Run:
                 log.row("skipped", self.step, {"reason": reason})
                 log.say(f"skipped: {reason}")
             kept = network.state_dict() if weights is None else _below(weights, "network.")
-            about = self.job.about | {"step": str(self.step), "epoch": str(epoch)}
-            checkpoint.export(kept, self.out / "last.safetensors", about)
+            header = self.job.metadata.with_training(step=self.step, epoch=epoch).header()
+            checkpoint.export(kept, self.out / "last.safetensors", header)
             earlier = [row[self.job.best] for row in self.epoch_rows() if self.job.best in row]
             if due and not figures[self.job.best] <= max(earlier, default=-math.inf):
-                checkpoint.export(kept, self.out / "best.safetensors", about)
+                checkpoint.export(kept, self.out / "best.safetensors", header)
             log.row("epoch", self.step, {"epoch": epoch, **figures, "skipped": len(skipped)})
             log.say(_line(epoch, self.total / self.per_epoch, figures, self.job.best))
         accelerator.wait_for_everyone()
@@ -232,7 +222,7 @@ class _Run:
         learner, optimiser = get_state_dict(self.learner, self.optimiser, options=_WHOLE)
         state = {
             "step": self.step,
-            "settings": json.dumps(what_counts(self.settings)),
+            "settings": json.dumps(resume_fields(self.settings)),
             "learner": learner,
             "optimiser": optimiser,
             "average": self.average.state_dict() if self.average is not None else None,
@@ -249,7 +239,7 @@ class _Run:
         if not kept:
             return
         state = checkpoint.read(kept[-1])
-        _check_same(json.loads(state["settings"]), what_counts(self.settings), self.out)
+        _check_same(json.loads(state["settings"]), resume_fields(self.settings), self.out)
         set_state_dict(
             self.learner,
             self.optimiser,
@@ -289,7 +279,7 @@ def _line(epoch: int, epochs: float, figures: dict[str, float], best: str) -> st
 
 def _check_same(found: dict[str, Any], wanted: dict[str, Any], out: Path) -> None:
     for name in wanted:
-        if found.get(name) != wanted[name]:
+        if name in found and found[name] != wanted[name]:  # a field that came later is not in an older run
             raise ValueError(
                 f"{out} holds a run with {name} {found.get(name)!r}, not {wanted[name]!r}: "
                 "repeat its settings to go on, or choose another --out"

@@ -73,5 +73,5 @@ def test_what_does_not_fit_is_refused_in_one_sentence(
 def test_without_gradio_it_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "prism.app.page", raising=False)
     monkeypatch.setitem(sys.modules, "gradio", None)
-    with pytest.raises(SystemExit, match=r"gradio is not installed: pip install prism-vision\[app\]"):
+    with pytest.raises(SystemExit, match=r"gradio is not installed: pip install 'prism-vision\[app\]'"):
         main(["app"])

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ from PIL import Image
 from pycocotools import mask as oracle
 
 from prism.data import coco
-from prism.data.coco import CocoPictures, ScenePictures, decode, open_annotated, training_view
+from prism.data.annotations import decode
+from prism.data.coco import CocoPictures
+from prism.data.objects import ScenePictures, open_annotated
 from prism.data.pictures import Unreadable
 from prism.data.stream import ShuffledStream, listed
 from prism.metrics.average_precision import ground_truth
+from prism.tasks.detection.data import training_transform as training_view
 
 WIDTH, HEIGHT = 20, 12
 SQUARE = [[2, 3, 8, 3, 8, 9, 2, 9]]  # 6 x 6
@@ -264,10 +268,13 @@ def test_scenes_in_the_detection_view():
 
 def test_a_fingerprint_is_of_all_annotations(tmp_path: Path):
     objects = [annotation(1), annotation(2)]
-    first = opened(tmp_path, objects).fingerprint()
-    assert opened(tmp_path, objects).fingerprint() == first
+    images = opened(tmp_path, objects)
+    first = images.fingerprint()
+    assert images.fingerprint() == first
     for change in (dict(bbox=[2, 3, 6, 5]), dict(area=35), dict(category_id=90), dict(id=3), dict(occluded=1)):
         assert opened(tmp_path, [objects[0], objects[1] | change]).fingerprint() != first
+    os.utime(images.name(0), ns=(1, 1))
+    assert images.fingerprint() != first, "another file of the same name"
     made = (("val", 3), ("val", 4), ("clean", 3), ("val", 3, 64), ("val", 3, 96, 1), ("val", 3, 96, 0, False))
     scenes = [ScenePictures(*arguments) for arguments in made]
     assert len({pictures.fingerprint() for pictures in scenes}) == len(scenes)

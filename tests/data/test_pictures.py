@@ -5,7 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from prism.data.pictures import evaluation_view, read_picture
+from prism.data.pictures import read_picture
+from prism.data.preprocessing import Preprocessing
 
 
 def stored(folder: Path, mode: str, suffix: str = "png") -> Path:
@@ -51,7 +52,7 @@ def test_exif_rotation_is_undone(tmp_path: Path):
 
 def test_a_single_pixel_is_a_picture(tmp_path: Path):
     Image.new("RGB", (1, 1), "red").save(tmp_path / "one.png")
-    view = evaluation_view(32)(read_picture(tmp_path / "one.png"))
+    view = Preprocessing(32).unit(read_picture(tmp_path / "one.png"))
     assert view.shape == (3, 32, 32)
     assert view.dtype == torch.float32
     assert torch.equal(view[0], torch.ones(32, 32))

@@ -8,16 +8,16 @@ from PIL import Image
 from prism.data.pictures import Unreadable
 from prism.data.segmentation import (
     VOC_CLASSES,
+    VOID,
     LabelledImages,
     SegmentedFiles,
     fitted,
     open_segmentation,
     read_mask,
-    stacked_labels,
-    training_view,
 )
 from prism.data.stream import ShuffledStream
-from prism.metrics.iou import VOID
+from prism.tasks.segmentation.data import stacked_labels
+from prism.tasks.segmentation.data import training_transform as training_view
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.2, 0.2)
 

@@ -9,8 +9,7 @@ from PIL import Image
 
 from prism.data.pictures import Unreadable
 from prism.data.scenes import SHAPES, Scenes
-from prism.data.sources import Labelled, limited, open_pictures, splits
-from prism.occlusion.masks import original_index
+from prism.data.sources import Labelled, limited, open_pictures, original_index, splits
 
 
 def store(path: Path, level: int = 0) -> Path:
@@ -239,5 +238,5 @@ def test_saved_pictures_that_cannot_be_read_are_named(tmp_path: Path):
 def test_a_missing_reader_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     table([0, 1]).save_to_disk(tmp_path)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ValueError, match=r"^datasets is not installed: pip install prism-vision\[readers\]$"):
+    with pytest.raises(ValueError, match=r"^datasets is not installed: pip install 'prism-vision\[train\]'$"):
         open_pictures(str(tmp_path), "")

@@ -8,7 +8,8 @@ import torch
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from prism.data.coco import ScenePictures
+from prism.data.annotations import encode
+from prism.data.objects import ScenePictures
 from prism.metrics.average_precision import (
     NOTHING,
     NUMBERS,
@@ -18,7 +19,6 @@ from prism.metrics.average_precision import (
     as_results,
     by_subset,
     coco_numbers,
-    encode,
     flagged,
     ground_truth,
     instances,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchmetrics.classification import MulticlassJaccardIndex
 
+from prism.data.segmentation import VOID
 from prism.metrics.iou import (
-    VOID,
     Counts,
     added,
     boundary_iou,

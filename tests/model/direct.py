@@ -140,7 +140,7 @@ def stage(module, image: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | Non
     x = norm(patches.flatten(2).transpose(1, 2), module.tokeniser.norm)
     known = None if e is None else e.flatten(1)
     x = x if known is None else x * known[..., None]
-    p = positions(*grid, dim, x.dtype)
+    p = positions(*grid, dim, x.dtype)  # pyright: ignore[reportCallIssue]
     slots = module.initial_slots.expand(batch, -1, -1)
     result, ponder, vq = torch.zeros_like(x), x.new_zeros(batch), x.new_zeros(batch)
     spent = x.new_zeros(batch)

@@ -14,7 +14,7 @@ def small_prism(dtype: torch.dtype = torch.float32, **kwargs: Any) -> Prism:
     assert isinstance(model, Prism)
     for stage in model.stages:
         torch.nn.init.normal_(stage.halting.fc.weight, std=2.0)  # pyright: ignore
-        if not isinstance(stage.step.token_scale, torch.nn.Identity):
+        if not isinstance(stage.step.token_scale, torch.nn.Identity):  # pyright: ignore
             torch.nn.init.uniform_(stage.step.token_scale.gain, 0.5, 1.5)  # pyright: ignore
     return model.to(dtype)
 

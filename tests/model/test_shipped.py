@@ -10,7 +10,8 @@ from safetensors import safe_open
 
 from prism import Prism
 from prism.model.creation import find_checkpoints, open_model
-from prism.model.weights import read_about, read_weights, shipped
+from prism.model.metadata import read_header
+from prism.model.weights import read_weights, shipped
 
 LARGEST = 8_000_000  # bytes
 
@@ -28,7 +29,7 @@ def test_files_are_small_and_say_what_they_are(name: str):
     file = shipped(name)
     assert file is not None
     assert file.stat().st_size <= LARGEST
-    about = read_about(file)
+    about = read_header(file)
     assert about["model"] == name
     assert len(json.loads(about["titles"])) == len(json.loads(about["classes"])) == 10
     with safe_open(file, "pt") as stored:

@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from prism.occlusion import CURVES, PAPER_SETTINGS, OcclusionBenchmark, Setting, Subject
-from prism.occlusion.benchmark import Occluded
+from prism.occlusion.benchmark import Occluded, step_columns
+from prism.occlusion.settings import parse_settings
 from tests.model.small import small_prism
 
 
@@ -74,7 +75,26 @@ def test_steps_of_prism_are_reported():
     [row] = OcclusionBenchmark(Colours(6), [Setting("clean")]).run([plain("prism", model)])[0]
     assert [row[f"steps {stage}"] for stage in range(1, 5)] == [1, 2, 3, 4]
     [row] = OcclusionBenchmark(Colours(6), [Setting("clean")]).run([plain("other", Majority())])[0]
-    assert row["steps 1"] is None
+    assert "steps 1" not in row
+
+
+def test_any_number_of_stages():
+    model = small_prism(num_classes=3, widths=(8, 12, 16), slots=(5, 4, 4), fixed_steps=(1, 2, 3))
+    [row] = OcclusionBenchmark(Colours(6), [Setting("clean")]).run([plain("prism", model)])[0]
+    assert step_columns(row) == ["steps 1", "steps 2", "steps 3"]
+
+
+def test_settings_are_read_as_they_are_written():
+    for setting in CURVES:
+        assert Setting.parse(setting.name) == setting
+    assert parse_settings("BlockMask112, PatchMask0.6") == (
+        Setting("clean"),
+        Setting("BlockMask", 112),
+        Setting("PatchMask", 0.6),
+    )
+    for wrong in ("Patch0.6", "PatchMask", "PatchMask0.6x", "", "clean1"):
+        with pytest.raises(ValueError, match="a setting is clean or a mask and its strength"):
+            Setting.parse(wrong)
 
 
 def test_an_interrupted_run_goes_on(tmp_path):
@@ -94,7 +114,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
     pictures.reads = 0
     assert kept.run(subjects)[0] == expected
     assert pictures.reads == 3 + 3 * 24  # three to know the data by; BlockMask112 and the two OnlyOne
-    (tmp_path / "clean-mean-0.npz").write_bytes(b"cut short")
+    (tmp_path / "clean-mean-0.json").write_bytes(b"cut short")
     assert kept.run(subjects)[0] == expected
     with torch.no_grad():
         subjects[0].model.gain.mul_(-1)  # another model: what was kept does not count

@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 
 from prism.cli import main
 from prism.data.scenes import SHAPES
+from prism.reporting.tables import read_csv
 from prism.studies import results
 from prism.studies.catalogue import STUDIES, Study
-from prism.studies.study import read_csv
 from tests.model.small import small_prism
 from tests.studies.small import TINY, tiny_project
 
@@ -59,7 +59,7 @@ def test_the_page_tells_all_and_says_what_it_is(made: Path):
     page = (made / "report.html").read_text()
     assert page.index("SMOKE RUN") < page.index("1 Classification under occlusion (Table 1)")
     assert all(study.title in page for study in STUDIES.values())
-    assert page.count("data:image/png;base64") == len(STUDIES)
+    assert page.count("data:image/png;base64") == len(STUDIES) + 3  # examples of the three tables
     assert "pvt_v2_b0, since it takes no steps" in page
     assert "(paper, ImageNet)" in page
 
@@ -100,12 +100,12 @@ def test_runs_differ_in_what_is_studied_and_start_from_one_another():
     ]
     ablated = [(steps, seed) for steps in (4, 5, 6) for seed in (3, 4)]
     for (steps, seed), run in zip(ablated, project.runs("ablated classifiers"), strict=True):
-        usual = [word for word in first.network if not word.startswith("max_steps")]  # pyright: ignore
+        usual = [word for word in first.network_words() if not word.startswith("max_steps")]  # pyright: ignore
         assert replace(run, out=first.out, network=()) == replace(first, seed=seed, network=())  # pyright: ignore
         assert sorted(run.network) == sorted([*usual, f"max_steps={steps}"])  # pyright: ignore
     for run in (*project.runs("detectors"), *project.runs("segmenters")):
         start = next(r for r in classifiers if (r.model, r.seed) == (run.model, run.seed))
-        assert (run.weights, run.network) == (start.out / "best.safetensors", start.network)  # pyright: ignore
+        assert (run.weights, run.network) == (start.out / "best.safetensors", start.network_words())  # pyright: ignore
     every = [run.out for study in STUDIES.values() for run in project.runs(study.takes)]
     assert len(set(every)) == 2 * (2 + 3 + 4 + 2)
 

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from prism.occlusion import detection as detection_benchmark
-from prism.occlusion import report as occlusion_report
-from prism.occlusion import segmentation as segmentation_benchmark
-from prism.studies import ablation, catalogue, halting, similarity, table1
+from prism.reporting.tables import read_csv, write_csv
+from prism.studies import ablation, catalogue, halting, similarity
 from prism.studies.catalogue import STUDIES, Study, find_study, overview
 from prism.studies.inputs import Inputs
-from prism.studies.study import Section, conduct, hidden_share, listed, method_of, read_csv, write_csv
+from prism.studies.study import Section, conduct, hidden_share, listed, method_of
+from prism.tasks.classification import report as occlusion_report
+from prism.tasks.detection import report as detection_report
+from prism.tasks.segmentation import report as segmentation_report
 
 
 def test_columns_come_back_as_what_they_are(tmp_path: Path):
@@ -54,7 +55,7 @@ def test_a_report_sees_the_csv_and_nothing_else(quick: bool, tmp_path: Path):
 def test_a_difference_of_the_other_sign_is_no_lead():
     settings = {"clean": 50.0, "PatchMask0.6": 60.0, "OnlyOne56": 60.0}
     rows = [
-        {"model": model, "setting": setting, "top-1": score, "images": 9}
+        {"model": model, "setting": setting, "fill": "", "top-1": score, "images": 9}
         for model, gain in (("other", 0.0), ("prism_nano", 5.0))
         for setting, score in ((s, v + gain) for s, v in settings.items())
     ]
@@ -62,8 +63,9 @@ def test_a_difference_of_the_other_sign_is_no_lead():
         {"pair": "other - prism_nano", "setting": "PatchMask0.6", "points": -5.0, "p": 0.001},
         {"pair": "other - prism_nano", "setting": "OnlyOne56", "points": 10.0, "p": 0.001},  # of the runs that pair
     ]
-    assert "prism_nano is ahead of other in 2 of 2 occluded settings, significantly (p < 0.05) in 1;" in table1._words(
-        rows, sure
+    assert (
+        "prism_nano is ahead of other in 2 of 2 occluded settings, significantly (p < 0.05) in 1;"
+        in occlusion_report.words(rows, sure, "mean")
     )
 
 
@@ -94,12 +96,12 @@ def test_the_papers_numbers_agree_with_one_another():
     published = ablation.PUBLISHED
     assert published[ablation.STEPS]["5"] == published[ablation.MEMORY]["vq"] == default
     assert published[ablation.FIXED][ablation.DYNAMIC] == default
-    assert set(table1.PUBLISHED_COSTS) == set(occlusion_report.PUBLISHED)
+    assert set(occlusion_report.PUBLISHED_COSTS) == set(occlusion_report.PUBLISHED)
     assert list(halting.PUBLISHED) == [setting.name for setting in halting.BLOCKS]
     stage, setting, baseline, ours = similarity.PUBLISHED
     assert (stage, setting) == (3, "PatchMask0.8")
     assert baseline < ours
-    assert set(detection_benchmark.PUBLISHED) & set(segmentation_benchmark.PUBLISHED) == {"PVTv2-B1", "PRISM"}
+    assert set(detection_report.PUBLISHED) & set(segmentation_report.PUBLISHED) == {"PVTv2-B1", "PRISM"}
 
 
 def test_shares_hidden_by_a_setting():

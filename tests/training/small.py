@@ -4,8 +4,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from prism.recipes.catalogue import run
-from prism.recipes.classification import Classification, scenes
+from prism.tasks.classification.recipes import Classification, scenes
+from prism.training.run import train_recipe as run
 
 NETWORK = ("widths=(8,12,16,24)", "slots=(5,4,4,3)", "codes=16", "code_decay=0.5")
 

@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate.state import AcceleratorState
-from safetensors import safe_open
 from safetensors.torch import load_file
 
 from prism.data.pictures import Unreadable
 from prism.data.stream import Batch
-from prism.recipes.catalogue import run
-from prism.recipes.classification import build, scenes
+from prism.model.metadata import read_metadata
+from prism.tasks.classification.recipes import scenes
+from prism.tasks.classification.task import TASK
+from prism.tasks.recipe import Recipe as Settings
 from prism.training import checkpoint, loop
 from prism.training.log import read_log
-from prism.training.settings import Settings
+from prism.training.run import train_recipe as run
 from tests.training.small import small_recipe
 
 GOLDEN = Path(__file__).parent / "golden.json"
@@ -28,7 +29,7 @@ GOLDEN = Path(__file__).parent / "golden.json"
 
 def prepared(recipe):
     accelerator = loop.start(recipe)
-    return build(recipe, accelerator), accelerator
+    return TASK.job(recipe, accelerator), accelerator
 
 
 def test_golden_losses_of_thirty_steps(tmp_path: Path):
@@ -47,9 +48,11 @@ def test_a_run_leaves_logs_weights_and_a_report(tmp_path: Path):
     assert (tmp_path / "report.html").exists()
     assert list((tmp_path / "tensorboard").iterdir())
     assert len(checkpoint.saved(tmp_path / "checkpoints")) == 2
-    with safe_open(tmp_path / "best.safetensors", "pt") as file:
-        about = file.metadata()
-    assert (about["model"], about["size"], about["hidden in training"]) == ("prism_nano", "32", "nothing")
+    found = read_metadata(tmp_path / "best.safetensors")
+    assert (found.model, found.task, found.version) == ("prism_nano", "classification", 1)
+    assert found.preprocessing["size"] == 32
+    assert found.preprocessing["crop"] == 1, "scenes are seen whole, here and whenever the file is used"
+    assert found.training["hidden in training"] == "nothing"
     again = run(small_recipe(tmp_path))  # nothing is left to do
     assert again == rows
 
@@ -67,10 +70,8 @@ def test_best_is_the_epoch_with_the_highest_figure(tmp_path: Path):
     job, accelerator = prepared(recipe)
     scores = iter([1.0, 3.0, 2.0])
     loop.train(replace(job, evaluate=lambda *_: {"val top-1": next(scores)}), recipe, accelerator)
-    with safe_open(tmp_path / "best.safetensors", "pt") as file:
-        assert file.metadata()["epoch"] == "2"
-    with safe_open(tmp_path / "last.safetensors", "pt") as file:
-        assert file.metadata()["epoch"] == "3"
+    assert read_metadata(tmp_path / "best.safetensors").training["epoch"] == 2
+    assert read_metadata(tmp_path / "last.safetensors").training["epoch"] == 3
 
 
 def test_parts_of_a_batch_add_up(tmp_path: Path):

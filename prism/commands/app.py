@@ -1,0 +1,31 @@
+"""prism app."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from prism.commands.parsing import parse
+
+
+def run(words: Sequence[str]) -> None:
+    parse(app, words, "app")
+
+
+def app(
+    checkpoint: Path | None = None,
+    baseline: Path | None = None,
+    examples: Path | None = None,
+    host: str = "127.0.0.1",
+    port: int = 7860,
+) -> None:
+    """Hide parts of an image in the browser, and watch the network think.
+
+    Args:
+        checkpoint: weights of a PRISM classifier (safetensors); by default those that the package carries
+        baseline: weights of another model on the same classes, to compare with
+        examples: folder of images, to choose from and to show what prototypes stand for; visitors see them
+        host: 0.0.0.0 opens the page to the network
+        port: of the page
+    """
+    from prism.app.page import open_playground, serve
+
+    serve(open_playground(checkpoint, baseline, examples), host, port)

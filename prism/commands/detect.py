@@ -1,0 +1,37 @@
+"""prism detect."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from prism.commands.parsing import parse
+from prism.commands.predict import predict_by
+
+
+def run(words: Sequence[str]) -> None:
+    parse(detect, words, "detect")
+
+
+def detect(
+    images: Positional[list[Path]],
+    checkpoint: Path,
+    occlude: bool = False,
+    share: float = 0.3,
+    threshold: float = 0.5,
+    seed: int = 0,
+    out: Path = Path("runs/detect"),
+) -> None:
+    """Find objects in photographs: boxes, masks and labels, drawn and as JSON.
+
+    Args:
+        images: image files of any size
+        checkpoint: weights of a detector (safetensors)
+        occlude: detect again with a part hidden of two of the objects that were found
+        share: of each of these objects that is hidden
+        threshold: lowest score of an object that is drawn
+        seed: of what is hidden
+        out: folder for NAME-detected.png and .json, and NAME-detected-occluded.png and .json
+    """
+    predict_by("detection", checkpoint, images, out, occlude=occlude, share=share, threshold=threshold, seed=seed)
+    print(f"wrote images and JSON files into {out}")

@@ -1,0 +1,75 @@
+"""prism eval."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from prism.commands.parsing import options_class, options_of, parse
+
+
+def run(words: Sequence[str]) -> None:
+    Options: Any = options_class("evaluation")
+
+    def evaluate(
+        models: Positional[list[str]],
+        data: str,
+        given: Options,  # pyright: ignore[reportInvalidTypeForm]
+        task: str | None = None,
+        split: str = "",
+        batch: int | None = None,
+        workers: int = 2,
+        limit: int | None = None,
+        device: str = "auto",
+        out: Path | None = None,
+    ) -> None:
+        """Metrics on whole images, one row per model and split.
+
+        For classifiers, accuracy, and PRISM's steps and what they cost. For detectors, COCO's twelve numbers for boxes
+        and masks: of all objects and of those flagged as occluded; and of the masked, the brushed and the untouched in
+        a folder of `prism occlusion --write`. For segmenters, mIoU, pixel accuracy and boundary IoU.
+
+        Args:
+            models: NAME=FILE,... with weights of training runs, FILE.safetensors, or NAME of a PRISM variant or timm
+                model
+            data: scenes, the generated ones, or a folder as for `prism occlusion`
+            task: by default what the weights are for, and classification for a name without weights
+            split: subfolders of the data to use, comma-separated; for scenes train, val and clean
+            batch: images at a time; by default 64, for detection and segmentation 8
+            workers: processes that read images
+            limit: measure only so many images of a split, spread over it; for scenes 1000 by default
+            device: auto, cpu, cuda, ...
+            out: folder for the rows as CSV and Markdown
+        """
+        from rich.console import Console
+
+        from prism.commands.place import find_place
+        from prism.model.creation import find_checkpoints
+        from prism.reporting import provenance
+        from prism.reporting.tables import show, write
+        from prism.tasks.registry import find_task
+        from prism.tasks.task import task_of
+
+        pretrained = any(getattr(own, "pretrained", False) for own in vars(given).values())
+        checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec, pretrained)]
+        if not checkpoints:
+            raise ValueError("name at least one model")
+        chosen = find_task(task_of(checkpoints, task))
+        options = options_of(chosen.name, given)
+        place = find_place(device, chosen.batch if batch is None else batch, workers)
+        splits = chosen.open_data(checkpoints, data, (split or chosen.split).split(","), limit, options)
+        subjects = chosen.subjects(checkpoints, next(iter(splits.values())), options)
+        assert place.processes is not None
+        first = place.processes.is_main_process
+        with Console(stderr=True, quiet=not first).status("") as status:
+            rows = chosen.evaluate(subjects, splits, place, status.update)
+        if first:
+            show(chosen.shown(rows), f"{chosen.models} on {data}")
+            if out:
+                stem = out / ("accuracy" if chosen.name == "classification" else chosen.name)
+                write(rows, stem, f"`{provenance.command()}`")
+                print(f"wrote {stem}.csv and {stem}.md")
+        place.processes.destroy_process_group()
+
+    parse(evaluate, words, "eval")

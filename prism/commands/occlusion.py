@@ -1,0 +1,118 @@
+"""prism occlusion."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from prism.commands.parsing import options_class, options_of, parse
+from prism.tasks.parsing import numbers, whole_numbers
+
+
+def run(words: Sequence[str]) -> None:
+    Options: Any = options_class("occlusion")
+
+    def occlusion(
+        models: Positional[list[str]],
+        data: str,
+        given: Options,  # pyright: ignore[reportInvalidTypeForm]
+        task: str | None = None,
+        split: str = "",
+        out: Path | None = None,
+        settings: str = "",
+        full: bool = False,
+        fills: str = "mean",
+        seeds: str = "0",
+        batch: int | None = None,
+        workers: int = 2,
+        limit: int | None = None,
+        device: str = "auto",
+    ) -> None:
+        """How robust are models to occlusion? Several side by side, every one on the same pixels.
+
+        For classifiers, accuracy with patches or a block hidden; for detectors, AP with a share of two objects per
+        image hidden (M30, M50); for segmenters, mIoU with 30 % of patches hidden.
+        `accelerate launch -m prism.cli occlusion ...` shares the images among processes; the result is the same.
+
+        Args:
+            models: NAME of a PRISM variant or timm model, NAME=FILE,... with weights of training runs, or
+                FILE.safetensors
+            data: scenes, the generated ones, or a folder: with one folder of images per class; with COCO JSON; or in
+                the layout of ADE20K, of VOC, or of images/SPLIT beside masks/SPLIT
+            task: by default what the weights are for, and classification for a name without weights
+            split: of the data, such as val, the default of detection and segmentation; for classified scenes clean
+            out: folder for CSVs, tables, figures and report.html; by default runs/occlusion or runs/occlusion-TASK
+            settings: masks and their strengths, comma-separated, such as PatchMask0.6,BlockMask112 or M30; by default
+                the paper's
+            full: whole curves instead of the paper's settings
+            fills: what hidden pixels show, comma-separated: mean, black, grey, noise, blur, texture, or all
+            seeds: mask seeds, comma-separated
+            batch: images at a time; by default 64, for detection and segmentation 8
+            workers: processes that read images
+            limit: measure only so many images, spread over the data; for scenes 1000 by default, 500 for detection
+            device: auto, cpu, cuda, ...
+        """
+        from rich.console import Console
+
+        from prism.commands.place import find_place
+        from prism.model.creation import find_checkpoints
+        from prism.occlusion.settings import parse_settings
+        from prism.reporting import provenance
+        from prism.reporting.files import write_text
+        from prism.reporting.pages import as_markdown, publish
+        from prism.reporting.tables import show, write
+        from prism.tasks.registry import find_task
+        from prism.tasks.task import Hiding, task_of
+
+        pretrained = any(getattr(own, "pretrained", False) for own in vars(given).values())
+        checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec, pretrained)]
+        chosen = find_task(task_of(checkpoints, task))
+        options = options_of(chosen.name, given)
+        shares = getattr(options, "shares", "")
+        if sum(map(bool, (settings, shares, full))) > 1:
+            raise ValueError("--settings, --shares and --full exclude one another")
+        if shares:
+            settings = ",".join(f"M{round(100 * _share(share), 10):g}" for share in numbers(shares))
+        hidden = parse_settings(settings) if settings else chosen.curves if full else chosen.settings
+        if not checkpoints and not getattr(options, "write", False):
+            raise ValueError("name at least one model")
+        place = find_place(device, chosen.batch if batch is None else batch, workers)
+        out = out or Path("runs/occlusion" if chosen.name == "classification" else f"runs/occlusion-{chosen.name}")
+        hiding = Hiding(hidden, _fills(fills), whole_numbers(seeds, least=0))
+        [images] = chosen.open_data(checkpoints, data, [split or chosen.split], limit, options).values()
+        subjects = chosen.subjects(checkpoints, images, options)
+        assert place.processes is not None
+        first = place.processes.is_main_process
+        with Console(stderr=True, quiet=not first).status("") as status:
+            tables = chosen.occlusion(subjects, images, hiding, place, out, options, status.update)
+            sections = []
+            if first:
+                sections = publish(tables, chosen.report, out, chosen.title)
+                shown = [section for section in sections if section.heading != "All rows"]
+                write_text(out / "report.md", as_markdown(shown, out, provenance.command()))
+        if sections:
+            main: Any = sections[0].content
+            write(main, out / "table", f"{sections[0].text}\n\n`{provenance.command()}`")
+            show(main, f"{chosen.headline} on {data}, per cent, {hiding.fills[0]} fill")
+            if folders := tables.get("folders"):
+                show(folders, f"COCO folders in {out}, and what is hidden there")
+            print(f"wrote {out / 'report.html'}")
+        place.processes.destroy_process_group()
+
+    parse(occlusion, words, "occlusion")
+
+
+def _share(share: float) -> float:
+    if not 0 < share <= 1:
+        raise ValueError(f"share must lie between 0 and 1, got {share}")
+    return share
+
+
+def _fills(text: str) -> list[Any]:
+    from prism.occlusion.fills import FILLS
+
+    kinds = list(FILLS) if text == "all" else text.split(",")
+    if unknown := [kind for kind in kinds if kind not in FILLS]:
+        raise ValueError(f"fills are {', '.join(FILLS)}, got {unknown[0]!r}")
+    return kinds

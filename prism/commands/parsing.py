@@ -1,0 +1,50 @@
+"""From words on a command line to the call of a function."""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import field, make_dataclass
+from typing import Any, Literal
+
+import tyro
+from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes
+
+from prism.tasks.registry import options
+
+
+def parse(function: Callable[..., Any], words: Sequence[str], verb: str) -> None:
+    """Call the function as the words say; its docstring is the help."""
+    config = (OmitArgPrefixes, OmitSubcommandPrefixes)
+    tyro.cli(prepared(function), prog=f"prism {verb}", args=list(words), config=config)
+
+
+def prepared(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Imports the package, which registers the models, once the words are known to be right."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        import_package()
+        return function(*arguments, **named)
+
+    return call
+
+
+def import_package() -> None:
+    """What `import prism` does, which the launcher has put off."""
+    package = sys.modules["prism"]
+    if not hasattr(package, "Prism"):
+        package.__spec__.loader.exec_module(package)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def options_class(verb: Literal["evaluation", "occlusion"]) -> type:
+    """One class with what each task's part of a command can be told, by the task's name."""
+    return make_dataclass("Options", [(name, own, field(default_factory=own)) for name, own in options(verb).items()])
+
+
+def options_of(task: str, given: Any) -> Any:
+    """Those of one task. An option of another would change nothing, and nobody would notice: it is refused."""
+    for other, values in vars(given).items():
+        for name, value in values._asdict().items():
+            if other != task and value != values._field_defaults[name] and not hasattr(getattr(given, task), name):
+                raise ValueError(f"--{name.replace('_', '-')} is only for {other}")
+    return getattr(given, task)

@@ -1,0 +1,33 @@
+"""prism segment."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from prism.commands.parsing import parse
+from prism.commands.predict import predict_by
+from prism.tasks.parsing import numbers
+from prism.tasks.segmentation.options import InferenceOptions
+
+
+def run(words: Sequence[str]) -> None:
+    parse(segment, words, "segment")
+
+
+def segment(
+    images: Positional[list[Path]],
+    checkpoint: Path,
+    inference: InferenceOptions,
+    out: Path = Path("runs/segment"),
+) -> None:
+    """What is where in images? An overlay with a legend and an index mask of each.
+
+    Args:
+        images: image files, of any size
+        checkpoint: weights of a segmenter (safetensors)
+        out: folder for NAME-overlay.png and NAME-mask.png
+    """
+    how = {**inference._asdict(), "scales": numbers(inference.scales)}
+    predict_by("segmentation", checkpoint, images, out, **how)
+    print(f"wrote {2 * len(images)} images into {out}")

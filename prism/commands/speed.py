@@ -1,0 +1,84 @@
+"""prism speed."""
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from prism.commands.info import mean_steps
+from prism.commands.parsing import parse
+from prism.tasks.parsing import whole_numbers
+
+
+def run(words: Sequence[str]) -> None:
+    parse(speed, words, "speed")
+
+
+def speed(
+    models: Positional[list[str]],
+    size: str = "224",
+    batch: str = "1,16",
+    dtype: str = "float32",
+    compile: bool = False,
+    threads: int | None = None,
+    repeats: int = 10,
+    steps: Annotated[str, arg(metavar="S1,S2,...")] = "",
+    out: Path | None = None,
+) -> None:
+    """Images per second of several models, interleaved; ratios are to the first.
+
+    Args:
+        models: PRISM variants and timm models; NAME@2.5 or NAME@S1,S2,S3,S4 forces PRISM's mean steps for one
+        size: sides of the images, comma-separated
+        batch: batch sizes, comma-separated
+        dtype: float32 or bfloat16 (autocast)
+        compile: time torch.compile(model) instead
+        threads: of the CPU; all by default
+        repeats: how often everything is timed
+        steps: force these mean steps on every PRISM model without steps of its own
+        out: folder for speed.csv and speed.md
+    """
+    import torch
+    from rich.console import Console
+
+    from prism.metrics.speed import measure
+    from prism.model.backbone import Prism
+    from prism.model.creation import create
+    from prism.reporting import provenance, tables
+
+    if dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"dtype must be float32 or bfloat16, got {dtype!r}")
+    if repeats < 2:
+        raise ValueError(f"a median and a spread need at least 2 repeats, got {repeats}")
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+    networks, forced = {}, {}
+    for spec in models:
+        name, _, own = spec.partition("@")
+        networks[spec] = network = create(name)
+        if (own or steps) and isinstance(network, Prism):
+            forced[spec] = mean_steps(own or steps, len(network.stages))
+        elif own:
+            raise ValueError(f"{name} has no steps to force: {spec!r}")
+    kind, sizes, batches = getattr(torch, dtype), whole_numbers(size), whole_numbers(batch)
+    with Console(stderr=True).status("") as status:
+        rows = measure(networks, forced, sizes, batches, kind, compile, repeats, status.update)
+    tables.show(rows, f"{torch.get_num_threads()} threads, {repeats} repeats, torch {torch.__version__}")
+    if out:
+        note = (
+            f"`{provenance.command()}`, {repeats} interleaved repeats, {torch.get_num_threads()} threads, "
+            f"torch {torch.__version__}, {_processor()}. Images per second are medians; the spread is the "
+            "interquartile range over the median; ratios are medians over repeats."
+        )
+        tables.write(rows, out / "speed", note)
+        print(f"wrote {out / 'speed.csv'} and {out / 'speed.md'}")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,247 @@
+"""What a file of weights says about them: one schema for every task, and a reader that trusts nothing it reads.
+
+A file is often a stranger's. Only what is listed here, of the right type and within bounds, ever reaches
+`create_model`; whatever else a file asks for (other files, addresses, code) is refused.
+"""
+
+import ast
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+VERSION = 1
+MOST_CLASSES = 100_000
+LONGEST = 100_000  # characters of a text, pixels of a side
+INTERPOLATIONS = ("bicubic", "bilinear", "nearest")
+Check = Callable[[Any], str]  # what is wrong with a value; "" if nothing is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metadata:
+    """Everything that is needed to build a network again, and to show it images as it was trained to see them."""
+
+    model: str = ""  # a PRISM variant or a timm model; "" if the file is silent
+    task: str = "classification"
+    network: Mapping[str, Any] = field(default_factory=dict)  # arguments of the model
+    classes: list[str] | None = None
+    titles: list[str] | None = None  # the classes in words, where their names are codes
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)  # size, crop, interpolation, mean, std
+    design: Mapping[str, Any] = field(default_factory=dict)  # what the task builds around the model
+    training: Mapping[str, Any] = field(default_factory=dict)  # step, epoch, seed, ...: for people to read
+    tag: str = ""  # by which timm tells these weights of the model from others
+    version: int = VERSION
+
+    def header(self) -> dict[str, str]:
+        """As a safetensors file holds it: JSON by key."""
+        return {own.name: json.dumps(getattr(self, own.name)) for own in fields(self)}
+
+    def with_training(self, **figures: Any) -> "Metadata":
+        return replace(self, training={**self.training, **figures})
+
+
+def read_metadata(path: Path) -> Metadata:
+    """What the file says; nothing, if it has no header. Files of version 0, before there was a schema, are read too."""
+    header = read_header(path)
+    try:
+        found = _current(header) if "version" in header else _before_versions(header)
+        for key, wrong in CHECKS.items():
+            if key in found and (reason := wrong(found[key])):
+                raise ValueError(f"{key} {reason}")
+        if found.get("titles") and len(found["titles"]) != len(found.get("classes") or ()):
+            raise ValueError("titles are not as many as classes")
+        return Metadata(**found)
+    except ValueError as error:
+        raise ValueError(f"invalid metadata in {path}: {error}") from None
+
+
+def read_header(path: Path) -> dict[str, str]:
+    """Texts by key, as they are; a file of another kind than safetensors has none."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    if path.suffix != ".safetensors":
+        return {}
+    try:
+        with safe_open(path, "pt") as file:
+            return file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from None
+
+
+def model_arguments(words: Sequence[str]) -> dict[str, Any]:
+    """`KEY=VALUE` words, each a known argument within its bounds; a value that is no Python literal is a text."""
+    found = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key.isidentifier():
+            raise ValueError(f"arguments of a model are KEY=VALUE, got {word!r}")
+        try:
+            found[key] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            found[key] = text
+    if reason := _wrong_network(found):
+        raise ValueError(f"network {reason}")
+    return found
+
+
+def _current(header: Mapping[str, str]) -> dict[str, Any]:
+    known = {own.name for own in fields(Metadata)}
+    found = {key: _parsed(key, text) for key, text in header.items() if key in known}
+    if isinstance(version := found["version"], int) and version > VERSION:
+        raise ValueError(f"version {version} is newer than this package, which reads up to {VERSION}")
+    if isinstance(network := found.get("network"), dict):  # JSON has lists where networks take tuples
+        found["network"] = {k: tuple(v) if isinstance(v, list) else v for k, v in network.items()}
+    return found
+
+
+def _before_versions(header: Mapping[str, str]) -> dict[str, Any]:
+    """Files as they were written at first: plain texts, and each task with keys of its own."""
+    found: dict[str, Any] = {key: header[key] for key in ("model", "task", "tag") if key in header}
+    network = model_arguments(header.get("network", "").split())
+    if header.get("model", "").startswith("prism_"):  # as PRISM was before it went by evidence
+        before = {"evidence": False, "code_width": 0.5, "slot_ratio": network.get("ffn_ratio", 4.0)}
+        network = {**before, **network}
+    found["network"] = network
+    found |= {key: _parsed(key, header[key]) for key in ("classes", "titles") if key in header}
+    found["preprocessing"] = {key: _parsed(key, header[key]) for key in ("size", "mean", "std") if key in header}
+    design = _parsed("design", header.get("design", "{}"))
+    own = {"categories", "amodal", "width", "dropout", "fit"} & header.keys()
+    found["design"] = design | {key: _parsed(key, header[key]) for key in own} if isinstance(design, dict) else design
+    said = {"step", "epoch", "seed", "hidden in training"} & header.keys()
+    found["training"] = {key: header[key] for key in sorted(said)}
+    return found | {"version": 0}
+
+
+def _parsed(key: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ValueError(f"{key} is not JSON: {text[:80]!r}") from None
+
+
+# ---- what a value may be
+
+
+def number(low: float, high: float) -> Check:
+    def wrong(value: Any) -> str:
+        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return (
+            "" if good and low <= value <= high else f"must be a number from {low:g} to {high:g}, got {_short(value)}"
+        )
+
+    return wrong
+
+
+def whole(low: int, high: int) -> Check:
+    def wrong(value: Any) -> str:
+        good = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+        return "" if good else f"must be a whole number from {low} to {high}, got {_short(value)}"
+
+    return wrong
+
+
+def one_of(*choices: Any) -> Check:
+    return lambda value: (
+        "" if value in choices else f"must be one of {', '.join(map(str, choices))}, got {_short(value)}"
+    )
+
+
+def several(each: Check, least: int, most: int) -> Check:
+    def wrong(value: Any) -> str:
+        if not isinstance(value, list | tuple) or not least <= len(value) <= most:
+            return f"must be a list of {least} to {most} values, got {_short(value)}"
+        return next((reason for reason in map(each, value) if reason), "")
+
+    return wrong
+
+
+def either(*checks: Check) -> Check:
+    """At least one of them is content."""
+    return lambda value: min((check(value) for check in checks), key=len)
+
+
+def text(value: Any) -> str:
+    return "" if isinstance(value, str) and len(value) <= LONGEST else f"must be a text, got {_short(value)}"
+
+
+def table(value: Any) -> str:
+    return "" if isinstance(value, dict) and all(map(_is_text, value)) else f"must be an object, got {_short(value)}"
+
+
+def nothing(value: Any) -> str:
+    return "" if value is None else f"must be null, got {_short(value)}"
+
+
+def checked(values: Any, checks: Mapping[str, Check], unknown: str) -> str:
+    """What is wrong with a table of values; `unknown` says what a key that is not listed is not."""
+    if reason := table(values):
+        return reason
+    if strange := next((key for key in values if key not in checks), None):
+        return f"{unknown} {strange[:80]!r}; there are {', '.join(checks)}"
+    return next((f"{key} {reason}" for key, value in values.items() if (reason := checks[key](value))), "")
+
+
+def _is_text(value: Any) -> bool:
+    return not text(value)
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:80]
+
+
+WIDTHS = several(whole(1, 65_536), 1, 16)
+STEPS = whole(1, 1000)
+NETWORK: dict[str, Check] = {
+    "widths": WIDTHS,
+    "slots": WIDTHS,
+    "codes": whole(1, 1_000_000),
+    "code_decay": number(0, 1),
+    "beta": number(0, 1e6),
+    "ffn_ratio": number(0, 64),
+    "slot_ratio": number(0, 64),
+    "code_width": number(0, 64),
+    "evidence": one_of(True, False),
+    "max_steps": STEPS,
+    "halting_start": either(nothing, number(0, 1)),
+    "fixed_steps": either(nothing, STEPS, several(STEPS, 1, 16)),
+    "memory": one_of("vq", "continuous", "off"),
+    "preset": one_of("default", "paper"),
+    "layer_scale": number(0, 1e6),
+    "drop_rate": number(0, 1),
+    "drop_path_rate": number(0, 1),
+    "img_size": either(nothing, whole(1, LONGEST), several(whole(1, LONGEST), 2, 2)),
+}
+PREPROCESSING: dict[str, Check] = {
+    "size": whole(1, LONGEST),
+    "crop": either(nothing, number(0.01, 1)),
+    "interpolation": one_of(*INTERPOLATIONS),
+    "mean": several(number(-1e6, 1e6), 1, 16),
+    "std": several(number(1e-6, 1e6), 1, 16),
+}
+
+
+def _wrong_network(values: Any) -> str:
+    return checked(values, NETWORK, "has no argument")
+
+
+def _wrong_preprocessing(values: Any) -> str:
+    return checked(values, PREPROCESSING, "has no key")
+
+
+names = either(nothing, several(text, 0, MOST_CLASSES))
+CHECKS: dict[str, Check] = {
+    "model": text,
+    "task": text,
+    "network": _wrong_network,
+    "classes": names,
+    "titles": names,
+    "preprocessing": _wrong_preprocessing,
+    "design": table,
+    "training": table,
+    "tag": text,
+    "version": whole(0, VERSION),
+}

@@ -1,1 +1,0 @@
-"""Named runs: a function a recipe, its docstring the command and the figures."""

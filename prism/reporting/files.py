@@ -1,0 +1,35 @@
+"""Files that appear whole or not at all."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` make a file beside `path`, then put it in place: a reader sees the old file or the new one.
+
+    The new one is on the disk before the old one goes, so neither a kill nor a power cut leaves half of it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.partial")
+    try:
+        write(unfinished)
+        _to_disk(unfinished)
+        unfinished.replace(path)
+        _to_disk(path.parent)
+    except Exception as error:  # torch and safetensors report a full disk by errors of their own
+        unfinished.unlink(missing_ok=True)
+        reason = " ".join(str(error).split())[:200]
+        raise OSError(f"{path} could not be written, what was there before is intact: {reason}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    write_whole(path, lambda unfinished: unfinished.write_text(text))
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

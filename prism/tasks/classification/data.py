@@ -1,0 +1,151 @@
+"""Labelled images as classifiers see them, in training and in evaluation."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from timm.data import resolve_data_config
+from timm.data.transforms_factory import create_transform
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from prism.data import sources
+from prism.data.preprocessing import Preprocessing
+from prism.data.shards import ShardedPictures, ShardStream, find_shards
+from prism.data.sources import Labelled, original_index
+from prism.data.stream import ALONE, Ranks, ShuffledStream, Stream
+from prism.model.creation import Checkpoint
+from prism.model.metadata import Metadata
+from prism.occlusion.masks import scattered_mask
+from prism.tasks.classification.recipes import Classification
+
+SCENES = 1000  # generated images that are evaluated, unless told
+
+
+def training_transform(
+    network: nn.Module,
+    size: int,
+    smallest: float,
+    flip: bool,
+    randaugment: str | None,
+    jitter: float,
+    erasing: float,
+    scattered: float,
+) -> Callable[[Any, int], tuple[Tensor, int]]:
+    """timm's augmentation of a PIL picture; `smallest` is the least share of it that a crop shows.
+
+    Of a share `scattered` of the pictures, random cells take the mean colour, which is 0 after normalisation.
+    """
+    config = resolve_data_config(model=network)
+    transform = create_transform(
+        (3, size, size),
+        is_training=True,
+        scale=(smallest, 1.0),
+        hflip=0.5 if flip else 0.0,
+        color_jitter=jitter,
+        auto_augment=randaugment,
+        interpolation="bicubic",
+        mean=config["mean"],
+        std=config["std"],
+        re_prob=erasing,
+        re_mode="pixel",
+    )
+
+    def view(picture: Any, label: int) -> tuple[Tensor, int]:
+        shown: Tensor = transform(picture)  # pyright: ignore
+        if scattered and torch.rand(()) < scattered:
+            shown = shown.masked_fill(scattered_mask((size, size)), 0)
+        return shown, label
+
+    return view
+
+
+class OwnPictures(Dataset[tuple[Tensor, int]]):
+    """This process's pictures of a split, as they are judged: every world-th one."""
+
+    def __init__(self, pictures: Labelled, view: Callable[[Any], Tensor], ranks: Ranks = ALONE):
+        self.pictures, self.view = pictures, view
+        self.indices = range(ranks.rank, len(pictures), ranks.world)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def classes(self) -> list[str]:
+        return self.pictures.classes
+
+    def fingerprint(self) -> str:
+        """Of every file and label, and of how they are shown."""
+        return f"{sources.fingerprint(self.pictures)} {self.indices} {getattr(self.view, '__self__', self.view)}"
+
+    def original_index(self, place: int) -> int:
+        return original_index(self.pictures, self.indices[place])
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        picture, label = self.pictures[self.indices[index]]
+        return self.view(picture), label
+
+
+def open_images(
+    checkpoints: Sequence[Checkpoint], data: str, splits: Sequence[str], size: int | None, limit: int | None
+) -> Mapping[str, OwnPictures]:
+    """Images in [0, 1] by split, prepared as the first file of weights says.
+
+    Their classes are those that a file of weights names, or the train split, or the first.
+    """
+    described = next((c.metadata for c in checkpoints if c.size), Metadata())
+    preprocessing = Preprocessing.from_metadata(described).at(size)
+    scenes = data == "scenes"
+    classes = None if scenes else next((c.classes for c in checkpoints if c.classes), None)
+    length = (SCENES if limit is None else limit) if scenes else None
+    found: dict[str, OwnPictures] = {}
+    for split in [split or "clean" for split in splits] if scenes else splits:
+        images = sources.open_pictures(data, split, preprocessing.size, length, classes=classes)
+        classes = images.classes
+        found[split] = OwnPictures(
+            images if limit is None or scenes else sources.limited(images, limit), preprocessing.unit
+        )
+    return found
+
+
+def class_names(recipe: Classification) -> list[str]:
+    """Names of the classes; shards do not tell, so theirs are numbers."""
+    if find_shards(recipe.data, "train"):
+        if recipe.classes is None:
+            raise ValueError(f"shards do not say how many classes they have: give --classes for {recipe.data}")
+        return [str(number) for number in range(recipe.classes)]
+    names = sources.open_pictures(recipe.data, "train", recipe.size).classes
+    if recipe.classes not in (None, len(names)):
+        raise ValueError(f"{recipe.data} has {len(names)} classes, not {recipe.classes}")
+    return names
+
+
+def evaluation_images(
+    recipe: Classification, split: str, preprocessing: Preprocessing, ranks: Ranks
+) -> Dataset[tuple[Tensor, int]]:
+    """This process's part of a split, normalised."""
+    if shards := find_shards(recipe.data, split):
+        return ShardedPictures(shards, preprocessing, ranks)
+    images = sources.open_pictures(recipe.data, split, recipe.size)
+    return OwnPictures(sources.limited(images, recipe.limit) if recipe.limit else images, preprocessing, ranks)
+
+
+def training_stream(recipe: Classification, network: nn.Module, ranks: Ranks) -> Stream:
+    transform = training_transform(
+        network,
+        recipe.size,
+        recipe.smallest_crop,
+        recipe.flip,
+        recipe.randaugment,
+        recipe.jitter,
+        recipe.erasing if recipe.hiding else 0.0,
+        recipe.scattered if recipe.hiding else 0.0,
+    )
+    batch = recipe.batch // recipe.accumulate
+    if shards := find_shards(recipe.data, "train"):
+        if recipe.hold_out:
+            raise ValueError(f"{recipe.data} are shards: to hold a part out, name one of them otherwise")
+        return ShardStream(shards, transform, batch, recipe.length, recipe.seed, ranks, recipe.workers)
+    split = "rest" if recipe.hold_out else "train"
+    images = sources.open_pictures(recipe.data, split, recipe.size, recipe.length)
+    return ShuffledStream(images, transform, batch, recipe.seed, ranks, recipe.workers)

@@ -1,0 +1,36 @@
+"""The loss of classification."""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from prism.model.backbone import Prism
+from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_steps, prism_losses
+
+Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class Classifier(Learner):
+    """Cross-entropy, and PRISM's own losses where the network is one.
+
+    `mixing` blends pictures and labels of a batch (mixup, cutmix); targets are then shares of classes.
+    """
+
+    def __init__(
+        self, network: nn.Module, smoothing: float = 0.0, mixing: Mixing | None = None, weights: Weights = PAPER_WEIGHTS
+    ):
+        super().__init__()
+        self.network, self.smoothing, self.mixing, self.weights = network, smoothing, mixing, weights
+
+    def forward(self, pictures: Tensor, targets: Tensor) -> Outcome:
+        if self.mixing is not None:  # it smooths labels itself
+            pictures, targets = self.mixing(pictures, targets)
+        if not isinstance(self.network, Prism):
+            return Outcome({"classification": self._cross_entropy(self.network(pictures), targets)}, {})
+        logits, trace = self.network.forward_traced(pictures, slot_maps=False)
+        losses = {"classification": self._cross_entropy(logits, targets)} | prism_losses(trace, self.weights)
+        return Outcome(losses, mean_steps(trace))
+
+    def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(logits, targets, label_smoothing=0.0 if self.mixing else self.smoothing)

@@ -1,0 +1,59 @@
+"""Classifiers with parts of images hidden: what is measured, and examples of what they saw."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from prism.metrics.complexity import parameters
+from prism.occlusion.benchmark import OcclusionBenchmark
+from prism.occlusion.hiding import Images, Occluded
+from prism.occlusion.runner import Subject
+from prism.reporting.figures import image_grid, pixels, save
+from prism.reporting.tables import Tables
+from prism.tasks.classification.evaluate import add_costs
+from prism.tasks.classification.report import retention_table, significance_table
+from prism.tasks.task import Hiding, Place, Progress
+
+SHOWN = 2  # images of the examples
+WIDEST = 8  # of them in a row
+
+
+def measure(
+    subjects: Sequence[Subject], images: Images, hiding: Hiding, place: Place, out: Path, progress: Progress
+) -> Tables:
+    """Rows with parameters and GMACs, what is kept of clean accuracy, and McNemar's test of each pair of models."""
+    benchmark = OcclusionBenchmark(
+        images,
+        hiding.settings,
+        fills=hiding.fills,
+        seeds=hiding.seeds,
+        folder=out / "predictions",
+        **place.arguments(64),
+    )
+    rows, predictions = benchmark.run(subjects, progress)
+    if not benchmark.is_first:
+        return {}
+    add_costs(rows, subjects, images)
+    sizes = {subject.name: parameters(subject.model) for subject in subjects}
+    rows = [{**row, "parameters": sizes[row["model"]]} for row in rows]
+    save(examples(images, hiding), out / "examples.png", dpi=110)
+    return {
+        "occlusion": rows,
+        "significance": significance_table(predictions, hiding.fills[0]) if len(sizes) > 1 else [],
+        "retention": retention_table(rows, hiding.fills[0]),
+    }
+
+
+def examples(images: Images, hiding: Hiding) -> Figure:
+    """Two images under every setting, and under every fill if there are several."""
+    settings, fills, seed = hiding.settings, hiding.fills, hiding.seeds[0]
+    variants = [(Occluded(images, s, fills[0], seed), s.name) for s in settings]
+    if len(fills) > 1:
+        last = next((s for s in settings if s.name == "BlockMask112"), settings[-1])
+        variants += [(Occluded(images, last, f, seed), f"{last.name}, {f}") for f in fills[1:]]
+    places = [index * (len(images) // SHOWN) for index in range(min(SHOWN, len(images)))]
+    lines = [variants[first : first + WIDEST] for first in range(0, len(variants), WIDEST)]
+    return image_grid(
+        [[(pixels(shown[index][0]), title) for shown, title in line] for index in places for line in lines], 1.7
+    )

@@ -1,0 +1,67 @@
+"""Images and their objects as detectors are trained and evaluated on."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from prism.data.annotations import Target
+from prism.data.coco import CocoPictures
+from prism.data.objects import ScenePictures, open_annotated
+from prism.data.pictures import unit_pixels
+from prism.model.creation import Checkpoint
+
+SIDE = 96  # of scenes, where no detector says it
+
+
+def training_transform(flip: bool = True) -> Callable[[Image.Image, Target], tuple[Tensor, Target]]:
+    """Pixels in [0, 1], mirrored every second time; crowds are left out, as torchvision's detectors cannot ignore.
+
+    Size, normalisation and padding are the detector's own business.
+    """
+
+    def view(picture: Image.Image, target: Target) -> tuple[Tensor, Target]:
+        pixels, counts = unit_pixels(picture), ~target["iscrowd"]
+        kept = {name: target[name][counts] for name in ("boxes", "labels", "masks") if name in target}
+        if flip and torch.rand(()) < 0.5:
+            pixels, width = pixels.flip(-1), pixels.shape[-1]
+            boxes = kept["boxes"].clone()
+            boxes[:, [0, 2]] = width - boxes[:, [2, 0]]
+            kept["boxes"] = boxes
+            if "masks" in kept:
+                kept["masks"] = kept["masks"].flip(-1)
+        return pixels, kept
+
+    return view
+
+
+def open_for(
+    checkpoints: Sequence[Checkpoint],
+    data: str,
+    split: str,
+    limit: int | None = None,
+    visible: bool = False,
+    masks: bool | None = None,
+) -> CocoPictures | ScenePictures:
+    """The images that these detectors are evaluated on. Scenes are of the size and the truth of their training.
+
+    `visible` asks of scenes for what is seen of objects, whatever was trained. Unless told, annotations must have
+    masks where a detector finds them.
+    """
+    found = [checkpoint.metadata for checkpoint in checkpoints]
+    amodal = {metadata.design.get("amodal", True) for metadata in found} if not visible else {False}
+    if len(amodal) > 1 and data == "scenes":
+        raise ValueError("some detectors were trained on whole objects, some on visible parts: evaluate them apart")
+    if masks is None:
+        masks = any(metadata.design.get("head") == "maskrcnn" for metadata in found)
+    size = found[0].preprocessing.get("size", SIDE) if found else SIDE
+    return open_annotated(data, split, size, limit, amodal=amodal != {False}, masks=masks)
+
+
+def name_broken(images: Any, quiet: bool = False) -> None:
+    """What is left out must be known to whoever reads the numbers."""
+    if isinstance(images, CocoPictures) and images.broken and not quiet:
+        print(images.summary(), file=sys.stderr)

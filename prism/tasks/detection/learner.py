@@ -1,0 +1,24 @@
+"""The loss of detection."""
+
+from torch import Tensor
+
+from prism.tasks.detection.network import DetectionNetwork
+from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_steps, prism_losses
+
+
+class Detector(Learner):
+    """torchvision's losses, and PRISM's own where the backbone is one, unless they are switched off."""
+
+    def __init__(self, network: DetectionNetwork, weights: Weights = PAPER_WEIGHTS, own_losses: bool = True):
+        super().__init__()
+        self.network, self.weights, self.own_losses = network, weights, own_losses
+
+    def forward(self, pictures: list[Tensor], targets: list[dict[str, Tensor]]) -> Outcome:
+        network = self.network
+        assert isinstance(network, DetectionNetwork)
+        losses = network(pictures, targets)
+        trace = network.maps.take_trace()
+        if trace is None:
+            return Outcome(losses, {})
+        own = prism_losses(trace, self.weights) if self.own_losses else {}
+        return Outcome(losses | own, mean_steps(trace))

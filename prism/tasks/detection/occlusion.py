@@ -1,0 +1,178 @@
+"""How robust is a detector to occlusion? In every image a block lies over each of two objects (M30, M50, ...)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from matplotlib.figure import Figure
+from torch.utils.data import DataLoader
+
+from prism.data.annotations import Annotated
+from prism.metrics.average_precision import (
+    Result,
+    Truth,
+    as_results,
+    by_subset,
+    categories_of,
+    flagged,
+    instances,
+)
+from prism.metrics.complexity import parameters
+from prism.occlusion.runner import Benchmark, Progress, fingerprint, ready, refuse_mixtures
+from prism.occlusion.settings import CLEAN, Job, Setting
+from prism.reporting.figures import image_grid, pixels, save
+from prism.reporting.tables import Row, Tables
+from prism.tasks.detection.covering import Covered, CoveredPictures, summary, without_pixels, write_occluded
+from prism.tasks.detection.evaluate import DetectorSubject
+from prism.tasks.detection.report import subset_table
+from prism.tasks.task import Hiding, Place
+
+SHARES = (0.1, 0.3, 0.5, 0.7)
+SHOWN = 3  # images of the examples
+
+
+def settings_of(shares: Sequence[float]) -> tuple[Setting, ...]:
+    """M30 for 0.3, and so on; 0 is the clean image."""
+    for share in shares:
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must lie between 0 and 1, got {share}")
+    return tuple(Setting("M", round(100 * share, 10)) if share else CLEAN for share in shares)
+
+
+PAPER_SETTINGS = settings_of((0, *SHARES))
+
+
+class Pass(NamedTuple):
+    """One pass over the images of a setting."""
+
+    truth: Truth
+    masked: set[int]
+    brushed: set[int]
+    results: list[list[Result]]  # of each subject
+    blocks: Row  # what was hidden
+
+
+class Part(NamedTuple):
+    """What a process saw, and what each subject found in it."""
+
+    covered: list[Covered]  # without their pixels
+    results: list[list[Result]]
+
+
+@dataclass(frozen=True)
+class DetectionBenchmark(Benchmark):
+    """`run` measures the subjects: a row for each of them, setting, fill, mask seed and subset of the objects."""
+
+    images: Annotated
+    settings: Sequence[Setting] = PAPER_SETTINGS
+    visible: bool = False
+
+    def run(
+        self, subjects: Sequence[DetectorSubject], progress: Progress = lambda _: None
+    ) -> tuple[list[Row], list[Row]]:
+        """Rows of scores, and rows of what was hidden."""
+        refuse_mixtures((f"{s.head} on {s.backbone}", s.run, s.network) for s in subjects)
+        found = [found for _, found in self.found(subjects, progress)]
+        return [row for rows, _ in found for row in rows], [row for _, rows in found for row in rows]
+
+    def describe(self, subjects: Sequence[DetectorSubject]) -> list[Any]:
+        known = [[*s.key.values(), fingerprint(s.network), list(s.categories)] for s in subjects]
+        return [*known, self.visible]
+
+    def measure(self, subjects: Sequence[DetectorSubject], job: Job) -> tuple[list[Row], list[Row]]:
+        found = self.show(subjects, self.covered(job))
+        which = job.columns | {"mask seed": job.seed}  # which says of clean images too what is about to be hidden
+        every = instances(found.truth)
+        masked, brushed = found.masked & every, found.brushed & every
+        subsets = {"all": every, "masked": masked, "brushed": brushed, "untouched": every - masked - brushed}
+        subsets |= {"occluded": flagged(found.truth)}
+        rows = [
+            subject.key | which | row
+            for subject, results in zip(subjects, found.results, strict=True)
+            for row in by_subset(found.truth, results, subsets, subject.finds_masks)
+        ]
+        return rows, [which | found.blocks]
+
+    def covered(self, job: Job) -> CoveredPictures:
+        setting, filling, seed = job
+        if setting.kind not in (CLEAN.kind, "M"):
+            raise ValueError(f"detection hides parts of objects, such as M30; got {setting.name}")
+        return CoveredPictures(self.images, setting.hidden_share, filling, seed, self.visible)
+
+    def show(self, subjects: Sequence[DetectorSubject], covered: CoveredPictures) -> Pass:
+        """All images to all subjects; processes share the batches."""
+        ready((subject.network for subject in subjects), self.device)
+        own = Part([], [[] for _ in subjects])
+        batches = self.own_batches(len(covered))
+        with torch.inference_mode():
+            for shown in DataLoader(covered, batch_sampler=batches, num_workers=self.workers, collate_fn=list):
+                images = [one.picture.to(self.device) for one in shown]
+                for subject, kept in zip(subjects, own.results, strict=True):
+                    for one, found in zip(shown, subject.network(images), strict=True):
+                        kept += as_results(found, one.image["id"], subject.categories)
+                own.covered.extend(without_pixels(one) for one in shown)
+        everyones = self.everyones(own)
+        every = [one for theirs in everyones for one in theirs.covered]
+        truth: Truth = {
+            "images": [one.image for one in every],
+            "annotations": [annotation for one in every for annotation in one.annotations],
+            "categories": categories_of(covered.pictures),
+        }
+        masked, brushed = ({id for one in every for id in getattr(one, name)} for name in ("masked", "brushed"))
+        parts = zip(*(theirs.results for theirs in everyones), strict=True)
+        return Pass(truth, masked, brushed, [[r for part in own for r in part] for own in parts], summary(every))
+
+    def write_folders(self, out: Path, progress: Progress) -> list[Row]:
+        """A COCO folder for each setting but the clean one, fill and mask seed; rows of what is hidden there."""
+        rows = []
+        for job in self.jobs():
+            if job.setting != CLEAN:
+                progress(f"writing {job.name}")
+                rows.append({"folder": job.name, **write_occluded(self.covered(job), out / job.name)})
+        return rows
+
+
+def benchmark_of(images: Annotated, hiding: Hiding, place: Place, out: Path, visible: bool) -> DetectionBenchmark:
+    return DetectionBenchmark(
+        images,
+        hiding.settings,
+        visible,
+        fills=hiding.fills,
+        seeds=hiding.seeds,
+        folder=out / "done",
+        **place.arguments(8),
+    )
+
+
+def measure(
+    benchmark: DetectionBenchmark, subjects: Sequence[DetectorSubject], out: Path, progress: Progress
+) -> Tables:
+    """COCO's numbers of every detector, setting and subset of the objects; and what was hidden."""
+    rows, blocks = benchmark.run(subjects, progress)
+    if not benchmark.is_first:
+        return {}
+    sizes = {(s.backbone, s.head): parameters(s.network) for s in subjects}
+    truth = "visible part" if benchmark.visible else "as annotated"
+    rows = [{**row, "parameters": sizes[row["backbone"], row["head"]], "truth": truth} for row in rows]
+    save(examples(benchmark), out / "examples.png", dpi=110)
+    left_out = len(getattr(benchmark.images, "broken", ()))
+    return {
+        "detection": rows,
+        "blocks": [{**row, "left out": left_out} for row in blocks],
+        "subsets": subset_table(rows, benchmark.fills[0]),
+    }
+
+
+def examples(benchmark: DetectionBenchmark) -> Figure:
+    """Images of the data, a row each, in every setting."""
+    count = min(SHOWN, len(benchmark.images))
+    jobs = [Job(setting, benchmark.fills[0], benchmark.seeds[0]) for setting in benchmark.settings]
+    shown = [(benchmark.covered(job), job.setting.name) for job in jobs]
+    return image_grid(
+        [
+            [(pixels(covered[line * len(covered) // count].picture), "" if line else name) for covered, name in shown]
+            for line in range(count)
+        ]
+    )

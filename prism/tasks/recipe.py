@@ -1,0 +1,135 @@
+"""Fields of every recipe: how a run is trained, whatever its task. Known without torch, so that they list at once."""
+
+from dataclasses import dataclass, fields
+from math import cos, pi
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from tyro.conf import Suppress, arg
+
+# PRISM for photographs on two cores: with prism_nano, no larger or slower than PVTv2-B0 at 112 px (results/imagenette)
+LEAN = ("code_decay=0.9", "slots=(12,12,4,4)", "max_steps=3", "halting_start=0.25")
+SCENES = ("code_decay=0.9", "max_steps=3")  # and for generated scenes
+
+# fields that change how a run is carried out, not what comes of it: a resumed run may change them
+PRACTICAL = {"prism_network", "out", "dry_run", "workers", "device", "save_every", "keep", "log_every"}
+
+Schedule = Literal["cosine", "poly", "steps", "constant"]
+Precision = Literal["fp32", "bf16", "fp16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Fields of every recipe."""
+
+    task: ClassVar[str]
+
+    out: Path = Path("runs/train")
+    """folder of the run; an interrupted one resumes there"""
+    dry_run: bool = False
+    """print what would be done, take one step on noise, and write nothing"""
+    model: str = "prism_nano"
+    """a PRISM variant or any timm model"""
+    network: Annotated[tuple[str, ...] | None, arg(metavar="KEY=VALUE...")] = None
+    """arguments of the model, such as max_steps=6 memory=off preset=paper; by default the recipe's for PRISM"""
+    prism_network: Annotated[tuple[str, ...], Suppress] = ()
+    weights: Path | None = None
+    """weights to start from: of a classifier, whose head may have another number of classes"""
+    data: str = "scenes"
+    """scenes, the generated ones, or a folder"""
+    limit: int | None = None
+    """evaluate only so many images of a split, spread over it"""
+    length: int | None = None
+    """images per epoch: of generated scenes, or of shards that do not say"""
+    classes: int | None = None
+    """number of classes; by default what the data has"""
+    epochs: int = 10
+    """passes over the data"""
+    steps: int | None = None
+    """optimiser steps; overrides epochs"""
+    batch: int = 64
+    """images per optimiser step, over all processes"""
+    accumulate: int = 1
+    """parts in which a process takes its share of a batch"""
+    lr: float = 1e-3
+    weight_decay: float = 0.05
+    betas: tuple[float, float] = (0.9, 0.999)
+    schedule: Schedule = "cosine"
+    milestones: Annotated[tuple[int, ...], arg(metavar="EPOCH...")] = ()
+    """epochs at which the schedule 'steps' divides the rate by ten"""
+    warmup: float = 0.0
+    """epochs in which the rate rises from zero"""
+    clip: float | None = None
+    """most that the norm of the gradient may be; the memory's is clipped apart"""
+    average: float | None = None
+    """decay of the running average of the weights, which is then what is evaluated and kept"""
+    precision: Precision = "fp32"
+    save_memory: bool = False
+    """recompute activations in the backward pass"""
+    seed: int = 0
+    workers: int = 2
+    """processes that prepare images, per training process"""
+    device: str = "auto"
+    """auto takes an accelerator if there is one; cpu does not"""
+    eval_every: int = 1
+    """epochs between evaluations; the last epoch has one in any case"""
+    save_every: int | None = None
+    """optimiser steps between checkpoints, in addition to the one after each epoch"""
+    keep: int = 2
+    """checkpoints kept, in addition to the weights of the best epoch"""
+    log_every: int = 20
+    """optimiser steps between lines of the log"""
+    flip: bool = True
+    """whether training mirrors every second image"""
+    ponder: float = 0.005
+    """lambda of the ponder loss"""
+    vq: float = 0.01
+    """lambda of the memory's loss"""
+
+    def __post_init__(self) -> None:
+        positive = ("epochs", "batch", "accumulate", "lr", "eval_every", "keep", "log_every")
+        for name in (
+            *positive,
+            *(n for n in ("steps", "clip", "save_every", "length", "classes", "limit") if getattr(self, n) is not None),
+        ):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+        for name in ("weight_decay", "warmup", "workers", "seed", "ponder", "vq"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if self.average is not None and not 0 < self.average < 1:
+            raise ValueError(f"average is a decay between 0 and 1, got {self.average}")
+        if self.batch % self.accumulate:
+            raise ValueError(f"a batch of {self.batch} cannot be taken in {self.accumulate} equal parts")
+
+    def network_words(self) -> tuple[str, ...]:
+        """The arguments of the model: what was asked for, or what the recipe has for PRISM."""
+        if self.network is not None:
+            return self.network
+        return self.prism_network if self.model.startswith("prism_") else ()
+
+    def rate(self, step: int, steps: int, per_epoch: int) -> float:
+        """The learning rate of optimiser step `step` (from 0) of `steps`."""
+        warmup = self.warmup * per_epoch
+        if step < warmup:
+            return self.lr * (step + 1) / warmup
+        done = (step - warmup) / max(1, steps - warmup)
+        match self.schedule:
+            case "cosine":
+                return self.lr * 0.5 * (1 + cos(pi * done))
+            case "poly":
+                return self.lr * (1 - done) ** 0.9
+            case "steps":
+                return self.lr * 0.1 ** sum(step >= epoch * per_epoch for epoch in self.milestones)
+            case "constant":
+                return self.lr
+
+
+def resume_fields(recipe: Recipe) -> dict[str, Any]:
+    """The fields that decide the outcome of a run, as JSON would give them back."""
+    found = {field.name: getattr(recipe, field.name) for field in fields(recipe) if field.name not in PRACTICAL}
+    return {name: _plain(value) for name, value in found.items()} | {"network": [*recipe.network_words()]}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value

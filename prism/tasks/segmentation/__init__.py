@@ -1,0 +1,1 @@
+"""A class for every pixel: Semantic FPN on any backbone."""

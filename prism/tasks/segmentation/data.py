@@ -1,0 +1,68 @@
+"""Images and their label maps as training sees them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as show
+
+from prism.data.segmentation import VOID, Sides, fitted
+from prism.data.stream import Batch, Sample, View
+
+DISTORTION = {"brightness": 0.125, "contrast": 0.5, "saturation": 0.5, "hue": 0.05}  # each in every other image
+
+
+def training_transform(
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    fit: Sides | None = None,
+    scales: tuple[float, float] = (0.5, 2.0),
+    flip: bool = True,
+    distortion: bool = True,
+) -> View:
+    """Fit, scale at random, cut out a square (filled up with the mean colour and void), mirror, distort, normalise.
+
+    Draws from torch's generator, which the stream seeds for each sample.
+    """
+    padding: dict[Any, Any] = {
+        tv_tensors.Image: [round(255 * channel) for channel in mean],
+        tv_tensors.Mask: VOID,
+    }
+    strengths = DISTORTION if distortion else {}
+    augment = v2.Compose(
+        [
+            v2.RandomCrop(size, pad_if_needed=True, fill=padding),
+            v2.RandomHorizontalFlip(0.5 if flip else 0.0),
+            *(v2.RandomApply([v2.ColorJitter(**{name: strength})]) for name, strength in strengths.items()),
+            v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True),
+            v2.Normalize(list(mean), list(std)),
+        ]
+    )
+
+    def view(picture: Image.Image, labels: np.ndarray) -> tuple[Tensor, Tensor]:
+        height, width = fitted((picture.height, picture.width), fit)
+        scale = float(torch.empty(()).uniform_(*scales))
+        sides = [max(1, round(height * scale)), max(1, round(width * scale))]
+        image = show.resize(show.pil_to_tensor(picture), sides, antialias=True)
+        # "nearest" alone would move labels by half a pixel against the picture
+        numbers = show.resize(torch.from_numpy(labels)[None], sides, v2.InterpolationMode.NEAREST_EXACT)
+        image, numbers = augment(tv_tensors.Image(image), tv_tensors.Mask(numbers[0]))
+        return image.as_subclass(Tensor), numbers.as_subclass(Tensor)
+
+    return view
+
+
+def stacked_labels(samples: Sequence[Sample]) -> Batch:
+    """Pictures and labels of one size as two tensors."""
+    return Batch(
+        torch.stack([sample.picture for sample in samples]),
+        torch.stack([sample.target for sample in samples]),
+        [sample.name for sample in samples],
+        [reason for sample in samples for reason in sample.skipped],
+    )

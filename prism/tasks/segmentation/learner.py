@@ -1,0 +1,29 @@
+"""The loss of semantic segmentation."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from prism.data.segmentation import VOID
+from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_steps, prism_losses
+from prism.tasks.segmentation.network import SemanticFPN
+
+
+class Segmenter(Learner):
+    """Cross-entropy over the pixels that are labelled, and PRISM's own losses unless `weights` is None."""
+
+    network: SemanticFPN
+
+    def __init__(self, network: SemanticFPN, weights: Weights | None = PAPER_WEIGHTS):
+        super().__init__()
+        self.network = network  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.weights = weights
+
+    def forward(self, pictures: Tensor, targets: Tensor) -> Outcome:
+        logits, trace = self.network.forward_traced(pictures)
+        labelled = (targets != VOID).sum().clamp(min=1)  # a crop may be void altogether
+        total = F.cross_entropy(logits, targets.long(), ignore_index=VOID, reduction="sum")
+        losses = {"segmentation": total / labelled}
+        if trace is None:
+            return Outcome(losses, {})
+        own = prism_losses(trace, self.weights) if self.weights is not None else {}
+        return Outcome(losses | own, mean_steps(trace))

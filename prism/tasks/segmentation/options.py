@@ -1,0 +1,19 @@
+"""What commands can be told about segmenters alone."""
+
+from typing import NamedTuple
+
+
+class InferenceOptions(NamedTuple):
+    """How a segmenter is applied to an image."""
+
+    window: int | None = None
+    """slide a square window of this side instead of taking whole images"""
+    stride: int | None = None
+    """pixels from one window to the next; by default the window's side"""
+    flip: bool = False
+    """average over mirrored images too"""
+    scales: str = "1"
+    """average over images of these relative sizes, comma-separated"""
+
+
+EVALUATION = OCCLUSION = InferenceOptions

@@ -1,0 +1,167 @@
+"""What every task is: the protocol that training, evaluation, prediction and occlusion are written against."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from accelerate import Accelerator, PartialState
+from torch import nn
+
+from prism.data.stream import Batch, Ranks, Stream
+from prism.model.creation import Checkpoint
+from prism.model.metadata import Metadata
+from prism.occlusion.fills import Fill
+from prism.occlusion.settings import Setting
+from prism.reporting.pages import Section
+from prism.reporting.tables import Row, Rows, Tables
+from prism.tasks.learner import Learner
+from prism.tasks.recipe import Recipe
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, on what, and how it is evaluated."""
+
+    name: str
+    learner: Learner
+    stream: Stream  # of batches that one process takes at a time: `batch / accumulate` over all processes
+    evaluate: Callable[[nn.Module, Accelerator], dict[str, float]]
+    best: str  # the figure whose highest value names the best epoch
+    metadata: Metadata  # kept with the weights
+
+
+class Place(NamedTuple):
+    """Where and how images are shown to networks."""
+
+    batch: int | None = None  # by default the task's
+    workers: int = 2
+    device: str = "cpu"
+    processes: PartialState | None = None
+
+    def arguments(self, batch: int) -> dict[str, Any]:
+        """For a benchmark whose batch is this unless told."""
+        return {**self._asdict(), "batch": batch if self.batch is None else self.batch}
+
+
+class Hiding(NamedTuple):
+    """What a benchmark of occlusion hides, and what it puts there."""
+
+    settings: Sequence[Setting]
+    fills: Sequence[Fill] = ("mean",)
+    seeds: Sequence[int] = (0,)
+
+
+class Task(ABC):
+    """One task: its data, networks, loss, metrics, predictions, and how it is measured under occlusion.
+
+    `options` are what the task's part of a command was told: an instance of its class in `options.py`.
+    """
+
+    name: ClassVar[str]
+    models: ClassVar[str]  # what its networks are called, such as classifiers
+    headline: ClassVar[str]  # the metric that names the best epoch
+    unit: ClassVar[float] = 1.0  # per cent of the headline that 1 stands for
+    batch: ClassVar[int] = 8  # images at a time, unless told
+    split: ClassVar[str] = "val"  # of data, unless told
+    title: ClassVar[str]  # of its report under occlusion
+    settings: ClassVar[tuple[Setting, ...]]  # the paper's
+    curves: ClassVar[tuple[Setting, ...]]  # whole curves
+
+    # ---- training
+
+    @abstractmethod
+    def learner(self, recipe: Any, classes: Sequence[str]) -> Learner:
+        """The network of a recipe and its loss; the seed decides its first weights."""
+
+    @abstractmethod
+    def job(self, recipe: Any, accelerator: Accelerator) -> Job:
+        """The run that a recipe describes."""
+
+    @abstractmethod
+    def random_batch(self, recipe: Any, classes: int) -> Batch:
+        """A few images of noise: what a dry run trains on."""
+
+    @abstractmethod
+    def cost(self, recipe: Any, classes: int) -> str:
+        """What the network of a recipe costs, in a sentence; beside the paper's where it is the paper's."""
+
+    # ---- evaluation and use
+
+    @abstractmethod
+    def open_data(
+        self, checkpoints: Sequence[Checkpoint], data: str, splits: Sequence[str], limit: int | None, options: Any
+    ) -> Mapping[str, Any]:
+        """The data sets that these networks are evaluated on, by split, as they were trained to see them."""
+
+    @abstractmethod
+    def subjects(self, checkpoints: Sequence[Checkpoint], images: Any, options: Any) -> list[Any]:
+        """The networks, which must know the classes of these images."""
+
+    @abstractmethod
+    def evaluate(
+        self, subjects: Sequence[Any], splits: Mapping[str, Any], place: Place, progress: Progress
+    ) -> list[Row]:
+        """Rows of metrics; the same in every process."""
+
+    def shown(self, rows: Rows) -> Rows:
+        """What a terminal has room for."""
+        return rows
+
+    @abstractmethod
+    def predict(self, checkpoint: Checkpoint, images: Sequence[Path], out: Path, **options: Any) -> list[Row]:
+        """Write what the network finds in image files into `out`; return rows to show."""
+
+    # ---- occlusion
+
+    @abstractmethod
+    def occlusion(
+        self,
+        subjects: Sequence[Any],
+        images: Any,
+        hiding: Hiding,
+        place: Place,
+        out: Path,
+        options: Any,
+        progress: Progress,
+    ) -> Tables:
+        """Measure; the first table is of scores. What is done is kept in `out`, so that a second call goes on."""
+
+    @abstractmethod
+    def report(self, tables: Tables, out: Path) -> list[Section]:
+        """The sections of a page, from the tables alone as they are read back; figures go into `out`."""
+
+
+def ranks_of(accelerator: Accelerator) -> Ranks:
+    return Ranks(accelerator.process_index, accelerator.num_processes)
+
+
+def at_once(recipe: Recipe, ranks: Ranks) -> int:
+    """Images that one process evaluates together."""
+    return max(1, recipe.batch // recipe.accumulate // ranks.world)
+
+
+def task_of(checkpoints: Sequence[Checkpoint], asked: str | None = None) -> str:
+    """What these models are for: what their weights say, and classification where there are none."""
+    for checkpoint in (checkpoint for checkpoint in checkpoints if checkpoint.file):
+        own = checkpoint.metadata.task
+        asked = asked or own
+        if own != asked:
+            raise ValueError(f"{checkpoint.file} is for {own}, not for {asked}")
+    return asked or "classification"
+
+
+def with_files(checkpoints: Sequence[Checkpoint]) -> list[Path]:
+    """The files of checkpoints that must have one."""
+    for checkpoint in checkpoints:
+        if not checkpoint.file:
+            raise ValueError(f"{checkpoint.name} is a name without weights: name a file of them")
+    return [checkpoint.file for checkpoint in checkpoints if checkpoint.file]
+
+
+def check_classes(source: Any, known: Sequence[str], asked: Sequence[str]) -> None:
+    if [*known] != [*asked]:
+        raise ValueError(f"{source} knows {len(known)} classes, which are not the {len(asked)} of the data")

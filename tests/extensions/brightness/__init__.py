@@ -1,0 +1,1 @@
+"""A toy task: how bright is an image?"""

@@ -1,0 +1,108 @@
+"""What files say about their weights: today's schema, the files from before it, and what is refused."""
+
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from prism import Prism
+from prism.model.creation import find_checkpoint
+from prism.model.metadata import NETWORK, Metadata, model_arguments, read_metadata
+from prism.model.weights import shipped
+
+FULL = Metadata(
+    model="prism_nano",
+    task="detection",
+    network={"widths": (8, 12), "slots": (2, 2), "memory": "off", "halting_start": None},
+    classes=["a", "b"],
+    titles=["one", "two"],
+    preprocessing={"size": 64, "crop": None, "interpolation": "bilinear", "mean": [0.5] * 3, "std": [0.2] * 3},
+    design={"head": "retinanet", "sizes": [64]},
+    training={"seed": 3},
+    tag="small",
+)
+
+
+def written(path: Path, header: dict[str, str]) -> Path:
+    save_file({"a": torch.zeros(1)}, path, header)
+    return path
+
+
+def test_what_is_written_is_read(tmp_path: Path):
+    assert read_metadata(written(tmp_path / "w.safetensors", FULL.header())) == FULL
+    assert read_metadata(written(tmp_path / "m.safetensors", {"format": "pt"})).model == ""
+
+
+def test_every_argument_of_prism_can_be_kept():
+    """Those that `create_model` is given by its caller aside: a new argument needs its type and bounds there."""
+    own = {*inspect.signature(Prism.__init__).parameters} - {"self", "in_chans", "num_classes", "global_pool"}
+    assert own == {*NETWORK}
+
+
+def test_files_from_before_the_schema(tmp_path: Path):
+    """As the first versions wrote them, one of each task."""
+    own = read_metadata(shipped("prism_nano"))  # pyright: ignore[reportArgumentType]
+    assert own.network == dict(code_decay=0.9, slots=(12, 12, 4, 4), ffn_ratio=3, max_steps=3, halting_start=0.25)
+    assert (own.task, own.tag, own.version, len(own.classes or ())) == ("classification", "imagenette64", 0, 10)
+    assert own.preprocessing == {"size": 64, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    design = dict(model="prism_nano", head="maskrcnn", width=16, sizes=[64], longest=96)
+    detector = {"task": "detection", "model": "prism_nano", "network": "", "classes": '["a"]', "categories": "[7]",
+                "size": "64", "design": json.dumps(design), "amodal": "false"}  # fmt: skip
+    found = read_metadata(written(tmp_path / "d.safetensors", detector))
+    assert found.design == design | {"categories": [7], "amodal": False}
+    segmenter = {"task": "segmentation", "model": "resnet10t", "network": "", "classes": '["a"]', "width": "16",
+                 "dropout": "0.1", "fit": "[96, 64]"}  # fmt: skip
+    found = read_metadata(written(tmp_path / "s.safetensors", segmenter))
+    assert found.design == {"width": 16, "dropout": 0.1, "fit": [96, 64]}
+
+
+@pytest.mark.parametrize(
+    ("network", "reason"),
+    [
+        ("checkpoint_path=/etc/passwd", "network has no argument 'checkpoint_path'"),
+        ("pretrained=True", "network has no argument 'pretrained'"),
+        ("pretrained_cfg={'url':'http://x'}", "network has no argument 'pretrained_cfg'"),
+        ("scriptable=True", "network has no argument 'scriptable'"),
+        ("codes=99999999", "codes must be a whole number from 1 to 1000000"),
+        ("widths=3", "widths must be a list"),
+        ("max_steps=True", "max_steps must be a whole number"),
+        ("memory=hole", "memory must be one of vq, continuous, off"),
+    ],
+)
+def test_only_listed_arguments_ever_reach_a_model(network: str, reason: str, tmp_path: Path):
+    with pytest.raises(ValueError, match=reason.split("'")[0]):
+        model_arguments([network])
+    old = written(tmp_path / "old.safetensors", {"model": "prism_nano", "network": network})
+    with pytest.raises(ValueError, match=r"^invalid metadata in .*old\.safetensors: network"):
+        find_checkpoint("", old)
+    key, _, text = network.partition("=")
+    value = {"True": True, "3": 3, "99999999": 99999999}.get(text, text)
+    new = written(tmp_path / "new.safetensors", FULL.header() | {"network": json.dumps({key: value})})
+    with pytest.raises(ValueError, match=r"^invalid metadata in .*new\.safetensors: network"):
+        find_checkpoint("", new)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("classes", "[1, 2]", "classes must be a text"),
+        ("classes", "{", "classes is not JSON"),
+        ("titles", '["one"]', "titles are not as many as classes"),
+        ("preprocessing", '{"size": 0}', "preprocessing size must be a whole number from 1"),
+        ("preprocessing", '{"std": [0, 1, 1]}', "preprocessing std must be a number from 1e-06"),
+        ("preprocessing", '{"crop": 2}', "preprocessing crop must be"),
+        ("preprocessing", '{"mean": [NaN, 0, 0]}', "preprocessing mean must be a number"),
+        ("design", "[]", "design must be an object"),
+        ("model", "3", "model must be a text"),
+        ("version", "9", "version 9 is newer than this package"),
+        ("version", "null", "version must be a whole number"),
+    ],
+)
+def test_invalid_metadata_is_one_sentence_with_file_and_key(key: str, value: str, reason: str, tmp_path: Path):
+    path = written(tmp_path / "bad.safetensors", FULL.header() | {key: value})
+    with pytest.raises(ValueError, match=f"^invalid metadata in {path}: {reason}") as refused:
+        read_metadata(path)
+    assert "\n" not in str(refused.value)

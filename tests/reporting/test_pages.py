@@ -1,0 +1,45 @@
+"""Pages: self-contained, escaped, and made from what was written."""
+
+import re
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from prism.reporting import provenance
+from prism.reporting.figures import save
+from prism.reporting.pages import Section, as_markdown, page, publish
+from prism.reporting.tables import Tables, markdown
+
+
+def test_names_are_escaped_and_nothing_is_fetched(tmp_path: Path):
+    figure = save(Figure(figsize=(1, 1)), tmp_path / "a" / "drawn.png")
+    rows = [{"model": "<script>alert(1)</script>", "score": 1.5}, {"model": "a|b", "score": None}]
+    with provenance.called_as(["eval", "<x>"]):
+        made = page("<Title>", [Section("Table", "1 < 2", rows), Section("", "", figure)], "In short.")
+    assert "alert(1)</script>" not in made
+    assert "&lt;script&gt;alert(1)" in made
+    assert '<p class="summary">In short.</p>' in made
+    assert "prism eval &#39;&lt;x&gt;&#39;" in made
+    assert not re.findall(r"(?:src|href)=\"(?!data:)", made)
+    assert made.count("data:image/png;base64,") == 1
+    assert "<td>1.5</td>" in made
+    assert '<td class="words">a|b</td>' in made
+
+
+def test_a_page_is_made_from_the_files(tmp_path: Path):
+    seen = []
+
+    def report(tables: Tables, out: Path) -> list[Section]:
+        seen.append(tables)
+        return [Section("Numbers", "One.", tables["numbers"])]
+
+    publish({"numbers": [{"x": 1, "y": 0.5}, {"x": 2}], "none": []}, report, tmp_path, "Title")
+    assert seen == [{"numbers": [{"x": 1, "y": 0.5}, {"x": 2, "y": None}]}]
+    assert "One." in (tmp_path / "report.html").read_text()
+    assert not (tmp_path / "none.csv").exists()
+
+
+def test_markdown_keeps_its_columns(tmp_path: Path):
+    assert markdown([{"a": "x|y", "b": 0.12344}]) == "| a | b |\n| --- | --- |\n| x\\|y | 0.1234 |"
+    said = as_markdown([Section("Head", "Text.", tmp_path / "f.png")], tmp_path, "prism x")
+    assert said == "## Head\n\nText.\n\n![f](f.png)\n\n`prism x`\n"
