@@ -11,7 +11,7 @@ from PIL import Image
 from timm.data import resolve_data_config
 from torch import Tensor, nn
 
-from prism.data.pictures import read_picture
+from prism.data.images import read_image
 from prism.data.preprocessing import Preprocessing
 from prism.data.scenes import render_scene
 from prism.model.backbone import Prism
@@ -46,7 +46,7 @@ def picture(path: Path | None, preprocessing: Preprocessing, seed: int) -> np.nd
     """The picture at `path` as the network is shown it, or a generated scene: (size, size, 3) of uint8."""
     if path is None:
         return render_scene(preprocessing.size, seed)
-    return as_pixels(preprocessing.unit(read_picture(path)))
+    return as_pixels(preprocessing.unit(read_image(path)))
 
 
 def draw(model: Prism, pixels: np.ndarray, out: Path, occluded: bool = False, seed: int = 0) -> list[dict[str, Any]]:
