@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms.v2 import functional as views
 
-from prism.data.pictures import UNREADABLE, Unreadable, decode_picture, unit_pixels
+from prism.data.images import UNREADABLE, Unreadable, decode_image, unit_pixels
 
 MOST_BYTES = 20_000_000  # of a file
 MOST_PIXELS = 32_000_000  # what most telephones make; half a gigabyte while an alpha channel is laid on white
@@ -38,7 +38,7 @@ def read_url(url: str) -> Image.Image:
         raise Unreadable("the file arrived incomplete") from None
     _check_header(data)
     try:
-        return decode_picture(data, "the file")
+        return decode_image(data, "the file")
     except Unreadable:
         raise Unreadable("the file is damaged and cannot be decoded") from None
 

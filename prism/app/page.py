@@ -21,7 +21,7 @@ from prism.app.gate import Gate
 from prism.app.intake import MOST_BYTES, as_pixels, check_bytes, read_mask, read_url, square, to_url
 from prism.app.networks import Players, open_players
 from prism.app.samples import Examples, Sample, examples, samples
-from prism.data.pictures import Unreadable
+from prism.data.images import Unreadable
 from prism.occlusion.benchmark import CLEAN, Setting
 from prism.occlusion.masks import REFERENCE, mask_generator
 

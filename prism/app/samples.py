@@ -12,7 +12,7 @@ from prism.analysis.pairs import normalise
 from prism.analysis.prototypes import Prototype, atlas
 from prism.app.intake import as_pixels, square, to_url
 from prism.app.networks import Players
-from prism.data.pictures import read_picture, unit_pixels
+from prism.data.images import read_image, unit_pixels
 from prism.data.scenes import SHAPES, Scenes
 
 CHOICE = 8  # samples to choose from
@@ -42,7 +42,7 @@ def samples(players: Players, folder: Path | None) -> list[Sample]:
     found = [_sample(file, players) for file in files]
     portrait = Path(get_sample_data("grace_hopper.jpg", asfileobj=False))  # a work of the US Navy: free for all
     if portrait.exists():  # some distributions leave it out
-        found.append(Sample(to_url(square(read_picture(portrait))), note="Grace Hopper, public domain"))
+        found.append(Sample(to_url(square(read_image(portrait))), note="Grace Hopper, public domain"))
     return found + _scenes(players, max(0, CHOICE - len(found)))
 
 
@@ -52,7 +52,7 @@ def examples(players: Players, folder: Path | None) -> Examples | None:
         return None
     if folder is not None:
         chosen = _spread(image_files(folder), EXAMPLES)
-        images = [as_pixels(square(read_picture(file)), players.size) for file in chosen]
+        images = [as_pixels(square(read_image(file)), players.size) for file in chosen]
     else:
         data = Scenes("train", EXAMPLES, players.size, transform=unit_pixels)
         images = [data[index][0] for index in range(EXAMPLES)]
@@ -80,7 +80,7 @@ def _spread(files: list[Path], count: int) -> list[Path]:
 def _sample(file: Path, players: Players) -> Sample:
     """The name of the folder is the truth where it is a class."""
     titles = dict(zip(players.classes, players.titles, strict=True))
-    return Sample(to_url(square(read_picture(file))), titles.get(file.parent.name, ""))
+    return Sample(to_url(square(read_image(file))), titles.get(file.parent.name, ""))
 
 
 def _scenes(players: Players, count: int) -> list[Sample]:

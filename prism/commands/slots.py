@@ -39,7 +39,7 @@ def slots(
     from prism.analysis.drawing import lines, sheet
     from prism.analysis.pairs import hide
     from prism.analysis.slots import summary
-    from prism.data.pictures import read_picture
+    from prism.data.images import read_image
     from prism.data.preprocessing import Preprocessing
     from prism.data.scenes import render_scene
     from prism.model.backbone import Prism
@@ -58,7 +58,7 @@ def slots(
         raise ValueError(f"{found.name} has no slots: name a PRISM variant")
     preprocessing = Preprocessing.from_metadata(found.metadata).at(size)
     scene = torch.from_numpy(render_scene(preprocessing.size, seed)).permute(2, 0, 1) / 255
-    images = {"clean": preprocessing.unit(read_picture(image)) if image else scene}
+    images = {"clean": preprocessing.unit(read_image(image)) if image else scene}
     if occluded:
         setting, colour = Setting.parse(OCCLUSION), torch.tensor(preprocessing.mean)
         images[OCCLUSION] = hide(images["clean"], setting, mask_generator(0, seed), colour).occluded

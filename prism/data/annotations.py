@@ -17,7 +17,7 @@ Target = dict[str, Any]
 
 
 class Annotated(Protocol):
-    """Pictures with objects by index, (PIL picture, target): what detectors are trained and judged on."""
+    """Images with objects by index, (PIL image, target): what detectors are trained and evaluated on."""
 
     classes: list[str]  # of the labels 1, 2, ...
     categories: list[int]  # their ids in the truth, which may have gaps
@@ -27,13 +27,13 @@ class Annotated(Protocol):
     def name(self, index: int) -> str: ...
     def image(self, index: int) -> dict[str, Any]: ...  # its id, file_name, width and height
     def annotations(self, index: int) -> list[dict[str, Any]]: ...
-    def fingerprint(self) -> str: ...  # changes when a picture is another or an annotation does
+    def fingerprint(self) -> str: ...  # changes when an image is another or an annotation does
 
 
 def target_of(
     annotations: Sequence[Annotation], image_id: int, size: tuple[int, int], labels: dict[int, int], masks: bool
 ) -> Target:
-    """`occluded` is -1 where nobody said. Boxes are cut at the picture's edge."""
+    """`occluded` is -1 where nobody said. Boxes are cut at the image's edge."""
     height, width = size
     boxes = torch.tensor([a["bbox"] for a in annotations], dtype=torch.float32).reshape(-1, 4)
     boxes[:, 2:] += boxes[:, :2]

@@ -15,18 +15,18 @@ from faster_coco_eval.core import mask as rle
 from PIL import Image
 
 from prism.data.annotations import Annotation, Target, encode, target_of
-from prism.data.pictures import Unreadable, fingerprint_files, read_picture
+from prism.data.images import Unreadable, fingerprint_files, read_image
 
 NAMED = 5  # how many broken annotations a summary names
 
 
-class CocoPictures:
-    """The pictures of a folder with their objects by a COCO JSON. Category ids may have gaps; labels are 1, 2, ...
+class CocoImages:
+    """The images of a folder with their objects by a COCO JSON. Category ids may have gaps; labels are 1, 2, ...
 
-    Annotations that cannot be used are skipped, and so are pictures without a file and all their annotations; `broken`
-    names each and says why. A picture that cannot be read or is not of the size that the JSON says raises Unreadable:
+    Annotations that cannot be used are skipped, and so are images without a file and all their annotations; `broken`
+    names each and says why. An image that cannot be read or is not of the size that the JSON says raises Unreadable:
     training skips it, evaluation stops. Without `masks` annotations may have boxes only. `limit` takes only so many
-    pictures, evenly spread.
+    images, evenly spread.
     """
 
     def __init__(self, file: Path, folder: Path, masks: bool = True, limit: int | None = None):
@@ -49,7 +49,7 @@ class CocoPictures:
         ]
         images = [image for image in listed if image["file_name"] not in missing]
         if not images:
-            raise ValueError(f"not one picture of {file} is in {folder}")
+            raise ValueError(f"not one image of {file} is in {folder}")
         kept: dict[int, list[Annotation]] = {image["id"]: [] for image in images}
         sizes = {image["id"]: (image["height"], image["width"]) for image in listed}
         for annotation in self._once(found["annotations"], "annotation"):
@@ -64,7 +64,7 @@ class CocoPictures:
             count = min(limit, len(images))
             images = [images[number * len(images) // count] for number in range(count)]
         self._images = images
-        # A string a picture: worker processes copy every Python object that they touch, and COCO has a million.
+        # One string per image: worker processes copy every Python object that they touch, and COCO has a million.
         self._annotations = [json.dumps(sorted(kept[image["id"]], key=lambda a: a["id"])) for image in images]
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class CocoPictures:
     def __getitem__(self, index: int) -> tuple[Image.Image, Target]:
         image = self._images[index]
         try:
-            picture = read_picture(self.folder / image["file_name"])
+            picture = read_image(self.folder / image["file_name"])
         except FileNotFoundError as error:
             raise Unreadable(str(error)) from None
         size = (image["height"], image["width"])
@@ -101,7 +101,7 @@ class CocoPictures:
         return found.hexdigest()
 
     def groups(self) -> list[int]:
-        """A number for each picture's shape, from tall to wide in steps of the root of 2: batches of one need little
+        """A number for each image's shape, from tall to wide in steps of the root of 2: batches of one need little
         padding."""
         ratios = [image["width"] / image["height"] for image in self._images]
         return [max(-2, min(2, round(2 * log2(ratio)))) for ratio in ratios]
@@ -211,11 +211,11 @@ def _check_box(box: Any, size: tuple[int, int]) -> None:
     if width <= 0 or height <= 0:
         raise _Broken(f"its box {box} has no area")
     if left >= size[1] or top >= size[0] or left + width <= 0 or top + height <= 0:
-        raise _Broken(f"its box {box} lies outside the picture of {size[1]} x {size[0]}")
+        raise _Broken(f"its box {box} lies outside the image of {size[1]} x {size[0]}")
     for first, length, side in ((left, width, size[1]), (top, height, size[0])):
         start = np.float32(first)  # as targets have it: a box of a billionth of a pixel is none
         if max(start, 0) >= min(start + np.float32(length), side):
-            raise _Broken(f"its box {box} has no area within the picture")
+            raise _Broken(f"its box {box} has no area within the image")
 
 
 def _as_rle(mask: Any, size: tuple[int, int]) -> dict[str, Any] | None:

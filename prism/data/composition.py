@@ -21,7 +21,7 @@ class Shares(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What a patch and the picture have in common, as an index of either."""
+    """What a patch and the image have in common, as an index of either."""
 
     picture: tuple[slice, slice]
     patch: tuple[slice, slice]
@@ -29,7 +29,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """An object that is not painted yet. Its patch may reach beyond the picture."""
+    """An object that is not painted yet. Its patch may reach beyond the image."""
 
     label: int
     depth: np.ndarray  # (P, P) float32, pixels from the outline, positive inside
@@ -63,12 +63,12 @@ class Composition(NamedTuple):
 def compose(random: np.random.Generator, size: int, shares: Shares) -> Composition:
     """Two to four objects anywhere, the marked one around the middle, and one or two before it."""
     behind = [_piece(random, size, (0.15, 0.28), (0, 1)) for _ in range(random.integers(2, 5))]
-    centre = _piece(random, size, (0.22, 0.3), (0.4, 0.6))  # it lies in the picture as a whole
+    centre = _piece(random, size, (0.22, 0.3), (0.4, 0.6))  # it lies in the image as a whole
     return Composition((*behind, centre, *_in_front(random, centre, size, shares)), len(behind))
 
 
 def _piece(random: np.random.Generator, size: int, radii: tuple[float, float], places: tuple[float, float]) -> Piece:
-    """Any shape, turned anyhow, its radius and place drawn from these ranges of picture widths."""
+    """Any shape, turned anyhow, its radius and place drawn from these ranges of image widths."""
     label = int(random.integers(len(SHAPES)))
     radius = size * _between(random, *radii)
     row, column = int(size * _between(random, *places)), int(size * _between(random, *places))
@@ -123,7 +123,7 @@ def _approached(
 
 
 def _common(start: int, length: int, size: int) -> tuple[slice, slice]:
-    """What `length` pixels from `start` share with the picture, counted from its edge and from `start`."""
+    """What `length` pixels from `start` share with the image, counted from its edge and from `start`."""
     first = max(start, 0)
     last = max(first, min(start + length, size))
     return slice(first, last), slice(first - start, last - start)

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from prism.data.annotations import Annotation, Target, encode, target_of
-from prism.data.coco import CocoPictures
+from prism.data.coco import CocoImages
 from prism.data.scenes import SHAPES, SceneObject, Scenes
 
 OCCLUDED = 0.3  # a scene's object of which more is hidden is flagged as occluded
@@ -18,7 +18,7 @@ LAYOUTS = ("annotations/instances_{}2017.json", "instances_{}.json", "instances.
 FOLDERS = ("{}2017", "JPEGImages", "images", "{}")
 
 
-class ScenePictures:
+class SceneImages:
     """Generated scenes with all their objects: whole ones (amodal), or what is seen of them.
 
     An object of which over 30 % is hidden is flagged as occluded; one of which over 75 % is, is a region to ignore.
@@ -66,7 +66,7 @@ def open_annotated(
     length: int | None = None,
     amodal: bool = True,
     masks: bool = True,
-) -> CocoPictures | ScenePictures:
+) -> CocoImages | SceneImages:
     """`data` is "scenes" (of this `size` and `length`, whole objects or seen parts), or a folder with COCO JSON.
 
     The folder is in COCO's layout, or it has instances_SPLIT.json or instances.json beside JPEGImages/ or images/.
@@ -75,7 +75,7 @@ def open_annotated(
         if count is not None and count < 1:
             raise ValueError(f"{name} must be at least 1, got {count}")
     if data == "scenes":
-        return ScenePictures(split, limit or length or SCENES.get(split, 1), size, amodal=amodal)
+        return SceneImages(split, limit or length or SCENES.get(split, 1), size, amodal=amodal)
     root = Path(data)
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {data}")
@@ -84,7 +84,7 @@ def open_annotated(
     if file is None:
         raise FileNotFoundError(f"{data} has no split {split!r}: there is none of {', '.join(map(str, files))}")
     folder = next((folder for name in FOLDERS if (folder := root / name.format(split)).is_dir()), root)
-    return CocoPictures(file, folder, masks, limit)
+    return CocoImages(file, folder, masks, limit)
 
 
 def _annotation(item: SceneObject, id: int, image_id: int, amodal: bool) -> Annotation:

@@ -10,7 +10,7 @@ from timm.data import resolve_data_config
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
-from prism.data.pictures import unit_pixels
+from prism.data.images import unit_pixels
 from prism.data.scenes import SHAPES
 from prism.model.metadata import Metadata
 

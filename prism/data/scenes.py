@@ -1,8 +1,8 @@
-"""Pictures made from a seed: textured objects that really hide one another, with exact labels. No file is needed.
+"""Images made from a seed: textured objects that really hide one another, with exact labels. No file is needed.
 
-One object stands around the middle of the picture and has a white rim; all others have a dark one. Its shape is the
-class of the picture. In every odd picture other objects hide 30 to 60 % of it; in every even one at most 10 %; in a
-clean picture nothing. Objects are painted back to front, so what hides and what is hidden is known to the pixel.
+One object stands around the middle of the image and has a white rim; all others have a dark one. Its shape is the
+class of the image. In every odd image other objects hide 30 to 60 % of it; in every even one at most 10 %; in a
+clean image nothing. Objects are painted back to front, so what hides and what is hidden is known to the pixel.
 
 H = W = size; a patch (P, P) is the square around one object.
 """
@@ -22,10 +22,10 @@ from prism.data.textures import texture
 
 SPLITS = ("train", "val", "clean")
 SMALLEST = 32  # pixels; below, arms and necks are thinner than one
-SEEDS = 2**32  # numpy reads a larger number as two, and two pictures could then be one
+SEEDS = 2**32  # numpy reads a larger number as two, and two images could then be one
 
 HIDDEN, HARDLY_HIDDEN, UNHIDDEN = Shares(0.3, 0.6), Shares(0, 0.1), Shares(0, 0)
-RIM, SHADOW = 0.025, 0.03  # width of the one, offset of the other, in picture widths
+RIM, SHADOW = 0.025, 0.03  # width of the one, offset of the other, in image widths
 
 
 class Box(NamedTuple):
@@ -39,7 +39,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SceneObject:
-    """One object, as far as it lies within the picture."""
+    """One object, as far as it lies within the image."""
 
     label: int
     box: Box  # around `amodal`
@@ -51,7 +51,7 @@ class SceneObject:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A picture and all that is known of it. An object of which no pixel can be seen is not listed."""
+    """An image and all that is known of it. An object of which no pixel can be seen is not listed."""
 
     image: np.ndarray  # (H, W, 3) uint8
     objects: tuple[SceneObject, ...]  # back to front
@@ -71,7 +71,7 @@ class Scene:
 
 
 class Scenes(Dataset[tuple[Any, int]]):
-    """Scenes to classify: (picture, shape of its marked object). No two splits share a picture."""
+    """Scenes to classify: (image, shape of its marked object). No two splits share an image."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Scenes(Dataset[tuple[Any, int]]):
         return f"{self.length} {self.split} scenes of {self.size} px, seed {self.seed}"
 
     def scene(self, index: int) -> Scene:
-        """The same picture with the labels of every task."""
+        """The same image with the labels of every task."""
         return render(*self._address(index))
 
     def _address(self, index: int) -> tuple[int, int, int, bool]:
@@ -128,12 +128,12 @@ def render(seed: int, index: int, size: int, clean: bool = False) -> Scene:
 
 
 def render_scene(size: int, seed: int) -> np.ndarray:
-    """One picture (size, size, 3) of uint8, its marked object partly hidden."""
+    """One image (size, size, 3) of uint8, its marked object partly hidden."""
     return _picture(seed, 1, size, clean=False)[0]
 
 
 def contact_sheet(scenes: Scenes, rows: int = 5, columns: int = 8) -> np.ndarray:
-    """An RGB picture of the first scenes, each above its class and the share hidden of its marked object."""
+    """An RGB image of the first scenes, each above its class and the share hidden of its marked object."""
     width, height = max(scenes.size, 88), scenes.size + 14  # room for a line of text
     sheet = Image.new("RGB", (columns * width, rows * height))
     pen = ImageDraw.Draw(sheet)

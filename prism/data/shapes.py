@@ -2,7 +2,7 @@
 
 A shape fits the unit circle. Its depth at (u, v) is the distance to the outline, exact near the edges and positive
 inside. Only + - * / and square roots appear: IEEE 754 rounds these alike everywhere, whereas the last bit of a sine
-depends on the processor's library, and a picture must be the same on every machine.
+depends on the processor's library, and an image must be the same on every machine.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""WebDataset shards: tar files of pictures and labels, read from end to end, for data beyond one disk.
+"""WebDataset shards: tar files of images and labels, read from end to end, for data beyond one disk.
 
-A sample is the members of one key: a picture (jpg, jpeg, png or webp) and `cls`, its label in digits.
+A sample is the members of one key: an image (jpg, jpeg, png or webp) and `cls`, its label in digits.
 
 The shards of an epoch are shuffled and dealt to the processes, then to each one's workers: a worker is a lane, and
 batch b comes from lane b mod lanes. So the batches depend on (seed, epoch, processes, workers) and on nothing else.
@@ -20,9 +20,9 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from prism.data.pictures import Unreadable, decode_picture
+from prism.data.images import Unreadable, decode_image
 from prism.data.sources import optional
-from prism.data.stream import ALONE, Batch, Collate, Ranks, Sample, View, seed_of, seed_views, stacked
+from prism.data.stream import ALONE, Batch, Collate, Ranks, Sample, Transform, seed_of, seed_transforms, stacked
 
 SUFFIXES = ("jpg", "jpeg", "png", "webp")
 HOPELESS = 1000  # so many unreadable samples in a row are no accident
@@ -31,7 +31,7 @@ Raw = dict[str, Any]  # the members of a sample by suffix, and its __key__ and _
 
 
 class BrokenShard(ValueError):
-    """A shard that cannot be read to its end: unlike one unreadable picture, this stops training too."""
+    """A shard that cannot be read to its end: unlike one unreadable image, this stops training too."""
 
 
 class ShardStream:
@@ -46,7 +46,7 @@ class ShardStream:
     def __init__(
         self,
         shards: Sequence[str],
-        view: View,
+        view: Transform,
         batch: int,
         samples: int | None = None,
         seed: int = 0,
@@ -73,7 +73,7 @@ class ShardStream:
         return self._length
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
-        """From the batch after the first `skip` ones, whose pictures are not decoded."""
+        """From the batch after the first `skip` ones, whose images are not decoded."""
         loader = DataLoader(
             _Lanes(self, number, skip),
             batch_size=None,
@@ -108,13 +108,13 @@ class ShardStream:
         ahead: deque[Raw] = deque()
         while True:
             sample = _first_readable(ahead, raw)
-            seed_views(seed_of(self.seed, epoch, crc32(ahead.popleft()["__key__"].encode())))
+            seed_transforms(seed_of(self.seed, epoch, crc32(ahead.popleft()["__key__"].encode())))
             picture, target = self.view(sample.picture, sample.target)
             yield sample._replace(picture=picture, target=target)
 
 
-class ShardedPictures(IterableDataset[tuple[Any, int]]):
-    """(view of the picture, label) of a process's part of all samples, for evaluation: an unreadable one is an error.
+class ShardedImages(IterableDataset[tuple[Any, int]]):
+    """(transformed image, label) of a process's part of all samples, for evaluation: an unreadable one is an error.
 
     Every process and worker reads all shards and decodes its own samples only.
     """
@@ -237,8 +237,8 @@ def _decoded(raw: Raw) -> tuple[Image.Image, int]:
     label = raw.get("cls", b"").strip()
     if content is None or not label.isdigit():
         members = ", ".join(suffix for suffix in raw if not suffix.startswith("__"))
-        raise Unreadable(f"{_name(raw)} has no picture or no label in digits among its members: {members}")
-    return decode_picture(content, _name(raw)), int(label)
+        raise Unreadable(f"{_name(raw)} has no image or no label in digits among its members: {members}")
+    return decode_image(content, _name(raw)), int(label)
 
 
 def _name(raw: Raw) -> str:

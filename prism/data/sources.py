@@ -1,7 +1,7 @@
-"""Labelled pictures, whatever holds them: generated scenes, folders of classes, a saved Hugging Face data set.
+"""Labelled images, whatever holds them: generated scenes, folders of classes, a saved Hugging Face data set.
 
 A split is a subfolder; data that is not divided has one split, named "". Any data with a split "train" can be divided
-further: "held-out" is every fifth picture of it, "rest" the others, so that choices need not look at val.
+further: "held-out" is every fifth image of it, "rest" the others, so that choices need not look at val.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from PIL import Image
 from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
-from prism.data.pictures import Unreadable, decode_picture, fingerprint_files, read_picture
+from prism.data.images import Unreadable, decode_image, fingerprint_files, read_image
 from prism.data.scenes import SHAPES, SPLITS, Scenes
 
 EACH_HELD_OUT = 5
@@ -23,7 +23,7 @@ SCENES = {"train": 10_000, "val": 1_000, "clean": 1_000}  # how many of each spl
 
 
 class Labelled(Protocol):
-    """(picture, label) by index, RGB as PIL reads it. One that cannot be read raises Unreadable, which names it."""
+    """(image, label) by index, RGB as PIL reads it. One that cannot be read raises Unreadable, which names it."""
 
     classes: list[str]
 
@@ -32,7 +32,7 @@ class Labelled(Protocol):
     def name(self, index: int) -> str: ...
 
 
-def open_pictures(
+def open_images(
     data: str,
     split: str,
     size: int = 64,
@@ -40,13 +40,13 @@ def open_pictures(
     seed: int = 0,
     classes: list[str] | None = None,
 ) -> Labelled:
-    """`data` is "scenes" or a folder; `size`, `length` and `seed` are of scenes, `classes` of folders of pictures.
+    """`data` is "scenes" or a folder; `size`, `length` and `seed` are of scenes, `classes` of folders of images.
 
     The classes, which number the labels, are those of the train split, where there is one and none are given: a class
     that another split lacks keeps its number.
     """
     if split in ("held-out", "rest") and split not in splits(data):
-        whole = open_pictures(data, "train", size, length, seed, classes)
+        whole = open_images(data, "train", size, length, seed, classes)
         held = split == "held-out"
         return _Chosen(whole, [n for n in range(len(whole)) if (n % EACH_HELD_OUT == 0) == held])
     if data == "scenes":
@@ -62,7 +62,7 @@ def open_pictures(
     else:
         pictures = _ClassFolders(folder, classes or _folders(train if train.is_dir() and _folders(train) else folder))
     if not len(pictures):
-        raise ValueError(f"there are no labelled pictures in {folder}")
+        raise ValueError(f"there are no labelled images in {folder}")
     return pictures
 
 
@@ -123,7 +123,7 @@ class _NamedScenes(Scenes):
 
 
 class _ClassFolders:
-    """ImageNet's layout: a folder a class, with pictures at any depth."""
+    """ImageNet's layout: one folder per class, with images at any depth."""
 
     def __init__(self, folder: Path, classes: list[str]):
         self.classes = classes
@@ -138,7 +138,7 @@ class _ClassFolders:
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         path, label = self.files[index]
         try:
-            return read_picture(path), label
+            return read_image(path), label
         except FileNotFoundError as error:  # listed, but gone: a broken link
             raise Unreadable(str(error)) from None
 
@@ -161,9 +161,9 @@ class _Saved:
         labels = labels or [name for name, kind in kinds if isinstance(kind, datasets.Value) and "int" in kind.dtype]
         if len(pictures) != 1 or len(labels) != 1:
             columns = ", ".join(f"{name} ({type(kind).__name__})" for name, kind in kinds)
-            raise ValueError(f"{folder} must have one column of pictures and one of labels; it has {columns}")
+            raise ValueError(f"{folder} must have one column of images and one of labels; it has {columns}")
         (self.picture,), (self.label,) = pictures, labels
-        undecoded = rows.cast_column(self.picture, datasets.Image(decode=False))  # as files are: see decode_picture
+        undecoded = rows.cast_column(self.picture, datasets.Image(decode=False))  # as files are: see decode_image
         self.rows = undecoded.select_columns([self.picture, self.label])
         own = _saved_classes(rows, self.label)
         self.classes = _saved_classes(datasets.load_from_disk(str(train)), self.label)
@@ -179,8 +179,8 @@ class _Saved:
         row = self.rows[index]
         stored = row[self.picture]
         if not stored or stored["bytes"] is None:  # save_to_disk stores the bytes of every file it can read
-            raise Unreadable(f"{self.name(index)} has no picture")
-        return decode_picture(stored["bytes"], self.name(index)), row[self.label]
+            raise Unreadable(f"{self.name(index)} has no image")
+        return decode_image(stored["bytes"], self.name(index)), row[self.label]
 
     def name(self, index: int) -> str:
         return f"row {index} of {self.folder}"
@@ -227,7 +227,7 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _holds_folders(folder: Path) -> bool:
-    """True at the first folder, False at the first picture: a class of a million pictures is not listed for this."""
+    """True at the first folder, False at the first image: a class of a million images is not listed for this."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from prism.data.pictures import Unreadable
+from prism.data.images import Unreadable
 
 
 class Ranks(NamedTuple):
@@ -28,7 +28,7 @@ ALONE = Ranks()
 
 
 class Sample(NamedTuple):
-    """One training sample, its picture and its target as the view made them."""
+    """One training sample, its image and its target as the transform made them."""
 
     picture: Any
     target: Any
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
 
 class Samples(Protocol):
-    """What can be streamed: raw (picture, target) pairs by index, each with a name for messages."""
+    """What can be streamed: raw (image, target) pairs by index, each with a name for messages."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
@@ -58,21 +58,21 @@ class Stream(Protocol):
     def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]: ...
 
 
-View = Callable[[Any, Any], tuple[Any, Any]]
+Transform = Callable[[Any, Any], tuple[Any, Any]]
 Collate = Callable[[Sequence[Sample]], Batch]
 
 
 class ShuffledStream:
-    """Random batches of an indexed data set, each sample once an epoch; what does not fill a batch is left out.
+    """Random batches of an indexed data set, each sample once per epoch; what does not fill a batch is left out.
 
-    `batch` is that of all processes together. `view` augments a raw pair; it may draw from torch's, numpy's and
+    `batch` is that of all processes together. `transform` augments a raw pair; it may draw from torch's, numpy's and
     Python's generators, which are seeded for each sample. An unreadable sample is replaced by the next one.
     """
 
     def __init__(
         self,
         samples: Samples,
-        view: View,
+        view: Transform,
         batch: int,
         seed: int = 0,
         ranks: Ranks = ALONE,
@@ -95,7 +95,7 @@ class ShuffledStream:
     def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
         """From the batch after the first `skip` ones."""
         loader = DataLoader(
-            _Viewed(self.samples, self.view, self.seed, number),
+            _Transformed(self.samples, self.view, self.seed, number),
             batch_sampler=self._own(self._batches(number)[skip:]),  # pyright: ignore[reportArgumentType]
             num_workers=self.workers,
             collate_fn=self.collate,
@@ -136,15 +136,15 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
 
 
-def seed_views(seed: int) -> None:
-    """The same for what runs on a CPU only: asking after every accelerator takes longer than to decode a picture."""
+def seed_transforms(seed: int) -> None:
+    """The same for what runs on a CPU only: asking after every accelerator takes longer than to decode an image."""
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
 
 
 def stacked(samples: Sequence[Sample]) -> Batch:
-    """Pictures of one size and whole-number targets as two tensors."""
+    """Images of one size and whole-number targets as two tensors."""
     return Batch(
         torch.stack([sample.picture for sample in samples]),
         torch.tensor([sample.target for sample in samples]),
@@ -154,7 +154,7 @@ def stacked(samples: Sequence[Sample]) -> Batch:
 
 
 def listed(samples: Sequence[Sample]) -> Batch:
-    """Pictures of many sizes and targets of any kind, as lists."""
+    """Images of many sizes and targets of any kind, as lists."""
     return Batch(
         [sample.picture for sample in samples],
         [sample.target for sample in samples],
@@ -163,8 +163,8 @@ def listed(samples: Sequence[Sample]) -> Batch:
     )
 
 
-class _Viewed(Dataset[Sample]):
-    def __init__(self, samples: Samples, view: View, seed: int, epoch: int):
+class _Transformed(Dataset[Sample]):
+    def __init__(self, samples: Samples, view: Transform, seed: int, epoch: int):
         self.samples, self.view, self.seed, self.epoch = samples, view, seed, epoch
 
     def __len__(self) -> int:
@@ -179,7 +179,7 @@ class _Viewed(Dataset[Sample]):
             except Unreadable as error:
                 skipped.append(str(error))
                 continue
-            seed_views(seed_of(self.seed, self.epoch, index))
+            seed_transforms(seed_of(self.seed, self.epoch, index))
             return Sample(*self.view(picture, target), self.samples.name(at), tuple(skipped))
         raise ValueError(f"not one of the {len(self.samples)} samples can be read; the first: {skipped[0]}")
 

@@ -12,7 +12,7 @@ DARKEST, BRIGHTEST = 20, 190  # white and black are left to the rims of the obje
 
 
 def texture(random: np.random.Generator, x: np.ndarray, y: np.ndarray, contrast: float = 1.0) -> np.ndarray:
-    """Colours (3, H, W), float32, at the points x (1, W) and y (H, 1), which are counted in picture widths."""
+    """Colours (3, H, W), float32, at the points x (1, W) and y (H, 1), which are counted in image widths."""
     first, second = (DARKEST + (BRIGHTEST - DARKEST) * random.random((2, 3, 1, 1))).astype(np.float32)
     across, down = direction(random)
     shift, slide, frequency = random.random(), random.random(), 5 + 7 * random.random()

@@ -39,7 +39,7 @@ def categories_of(pictures: Annotated) -> list[dict[str, Any]]:
 
 
 def as_results(found: Mapping[str, Tensor], image_id: int, categories: Sequence[int]) -> list[Result]:
-    """What torchvision's detectors say of one picture, as COCO's result files have it."""
+    """What torchvision's detectors say of one image, as COCO's result files have it."""
     boxes = found["boxes"].cpu().double()
     boxes[:, 2:] -= boxes[:, :2]
     columns = zip(found["labels"].tolist(), found["scores"].tolist(), boxes.tolist(), strict=True)

@@ -1,6 +1,6 @@
 """Parameters and multiply-accumulates of any model, by part; for PRISM also as a function of its steps.
 
-MACs are counted by running one image through torch's flop counter (2 flops a MAC), with attention in its plain form:
+MACs are counted by running one image through torch's flop counter (2 flops per MAC), with attention in its plain form:
 the counter takes the fused one on CPU for free.
 """
 
@@ -29,7 +29,7 @@ class StepCost(NamedTuple):
     """MACs = once + sum over stages of steps * a_step; the last step of a stage spares its slots' update."""
 
     at_one_step: int
-    further_step: list[int]  # one entry a stage
+    further_step: list[int]  # one entry per stage
 
     def macs(self, steps: Sequence[float]) -> float:
         """Steps may be means: the cost is linear in them."""

@@ -1,4 +1,4 @@
-"""Scores of labelled pixels, from counts over a whole data set: the mean over pictures is another number.
+"""Scores of labelled pixels, from counts over a whole data set: the mean over images is another number.
 
 C classes. Truth and prediction are (..., H, W) of class numbers; a pixel whose truth is VOID counts nowhere.
 """
@@ -10,20 +10,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from prism.data.segmentation import VOID
+from prism.data.label_maps import VOID
 
 NEAR = 0.02  # of the diagonal: how far from a contour boundary IoU looks
 
 
 class Counts(NamedTuple):
-    """What pictures add up to."""
+    """What images add up to."""
 
     pixels: Tensor  # (2, C, C): of visible and of hidden pixels, by truth and by prediction
     contours: Tensor  # (2, C): pixels near a class's contours in truth and prediction, and in either of them
 
 
 def count(truth: Tensor, prediction: Tensor, classes: int, hidden: Tensor | None = None) -> Counts:
-    """Counts of pictures of one size, (B, H, W) each; `hidden` says which pixels could not be seen."""
+    """Counts of images of one size, (B, H, W) each; `hidden` says which pixels could not be seen."""
     hidden = torch.zeros_like(truth, dtype=torch.bool) if hidden is None else hidden
     known = truth != VOID
     cells = (hidden[known].long() * classes + truth[known].long()) * classes + prediction[known].long()
@@ -70,7 +70,7 @@ def boundary_iou(contours: Tensor) -> float:
 
 
 def class_rows(counts: Counts, names: list[str]) -> list[dict[str, Any]]:
-    """A row a class: its IoU, and its share of the pixels."""
+    """One row per class: its IoU, and its share of the pixels."""
     confusion = counts.pixels.sum(0)
     shares = confusion.sum(1) / confusion.sum()
     found = zip(names, iou(confusion).tolist(), shares.tolist(), strict=True)
@@ -78,7 +78,7 @@ def class_rows(counts: Counts, names: list[str]) -> list[dict[str, Any]]:
 
 
 def near_contour(labels: Tensor, distance: int) -> Tensor:
-    """Pixels at most `distance` from one of another class or from the picture's edge: (B, H, W) of bool.
+    """Pixels at most `distance` from one of another class or from the image's edge: (B, H, W) of bool.
 
     Its authors erode the mask of each class by squares: a pixel goes exactly if its square holds more than one class.
     """

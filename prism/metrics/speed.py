@@ -1,4 +1,4 @@
-"""Images a second of several models, measured side by side.
+"""Images per second of several models, measured side by side.
 
 A machine's speed drifts, so every model runs in every repeat, one after the other, and what is compared is the
 ratio within a repeat. The peak of the machine's own matrix product is measured in the same repeats.
@@ -76,7 +76,7 @@ def measure(
     repeats: int,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """Rows of images a second. `steps` names the PRISM models whose halting is forced to given means."""
+    """Rows of images per second. `steps` names the PRISM models whose halting is forced to given means."""
     for name, means in steps.items():
         force_steps(models[name], means)  # pyright: ignore[reportArgumentType]
     cases = []

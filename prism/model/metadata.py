@@ -49,6 +49,9 @@ def read_metadata(path: Path) -> Metadata:
     header = read_header(path)
     try:
         found = _current(header) if "version" in header else _before_versions(header)
+        if found.get("version") == 0 and _overlaps(path):
+            own = found["network"]
+            found["network"] = {"evidence": False, "code_width": 0.5, "slot_ratio": own.get("ffn_ratio", 4.0), **own}
         for key, wrong in CHECKS.items():
             if key in found and (reason := wrong(found[key])):
                 raise ValueError(f"{key} {reason}")
@@ -70,6 +73,15 @@ def read_header(path: Path) -> dict[str, str]:
             return file.metadata() or {}
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from None
+
+
+def _overlaps(path: Path) -> bool:
+    """Whether the file holds a PRISM as it was before it went by evidence: its first patches overlap."""
+    first = "stages.0.tokeniser.conv.weight"
+    if path.suffix != ".safetensors":
+        return False
+    with safe_open(path, "pt") as file:
+        return any(key.endswith(first) and file.get_slice(key).get_shape()[-1] == 7 for key in file.keys())  # noqa: SIM118
 
 
 def model_arguments(words: Sequence[str]) -> dict[str, Any]:
@@ -101,11 +113,7 @@ def _current(header: Mapping[str, str]) -> dict[str, Any]:
 def _before_versions(header: Mapping[str, str]) -> dict[str, Any]:
     """Files as they were written at first: plain texts, and each task with keys of its own."""
     found: dict[str, Any] = {key: header[key] for key in ("model", "task", "tag") if key in header}
-    network = model_arguments(header.get("network", "").split())
-    if header.get("model", "").startswith("prism_"):  # as PRISM was before it went by evidence
-        before = {"evidence": False, "code_width": 0.5, "slot_ratio": network.get("ffn_ratio", 4.0)}
-        network = {**before, **network}
-    found["network"] = network
+    found["network"] = model_arguments(header.get("network", "").split())
     found |= {key: _parsed(key, header[key]) for key in ("classes", "titles") if key in header}
     found["preprocessing"] = {key: _parsed(key, header[key]) for key in ("size", "mean", "std") if key in header}
     design = _parsed("design", header.get("design", "{}"))

@@ -33,7 +33,7 @@ def _paint(image: Tensor, kind: Fill, mean: Tensor, other: Tensor, generator: to
         case "noise":
             return torch.rand(image.shape, generator=generator)
         case "blur":
-            # what a few pixels a side would show: colours stay, shapes go
+            # what a few pixels per side would show: colours stay, shapes go
             coarse = F.adaptive_avg_pool2d(image, 4)
             return F.interpolate(coarse[None], image.shape[-2:], mode="bicubic", align_corners=False)[0].clamp(0, 1)
         case "texture":

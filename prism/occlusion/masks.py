@@ -52,11 +52,11 @@ def only_one_mask(size: tuple[int, int], side: float, generator: torch.Generator
 
 
 def scattered_mask(size: tuple[int, int], generator: torch.Generator | None = None) -> Tensor:
-    """For training: a share of 5 to 95 % of the cells of a grid of 2 to 16 a side, shifted at random.
+    """For training: a share of 5 to 95 % of the cells of a grid of 2 to 16 per side, shifted at random.
 
     One cell always shows, and of a coarse grid a small share may be none. Coarse grids hide blocks, fine ones scatter
     holes, so that no one way of hiding is learned by heart. Without a generator it draws from torch's own, which a
-    training stream seeds for each picture.
+    training stream seeds for each image.
     """
     cells = int(torch.randint(2, 17, (), generator=generator))
     share = 0.05 + 0.9 * float(torch.rand((), generator=generator))

@@ -57,6 +57,7 @@ def method_of(study: Study) -> Method:
 
 def conduct(study: Study, method: Method, inputs: Inputs, out: Path, command: str, progress: Progress) -> list[Section]:
     """Measure; write TABLE.csv of every table, figures, STUDY.md and report.html into `out`; return the sections."""
+    out.mkdir(parents=True, exist_ok=True)
     measured = method.measure(inputs, out, progress)
     progress("drawing")
 
@@ -66,7 +67,6 @@ def conduct(study: Study, method: Method, inputs: Inputs, out: Path, command: st
         return [first._replace(heading=study.title, text=first.text + left_out), *others]
 
     noted = {name: [{**row, "note": inputs.note} for row in rows] for name, rows in measured.items()}
-    out.mkdir(parents=True, exist_ok=True)
     sections = first, *others = publish(noted, report, out, study.title)
     if inputs.quick:
         warning = f"This is a {SMOKE}: its numbers show that the study works, not how good a model is. "

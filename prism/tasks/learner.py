@@ -9,7 +9,7 @@ from prism.model.memory import Codebook
 
 
 class Outcome(NamedTuple):
-    """What a learner, `learner(pictures, targets)`, makes of a batch."""
+    """What a learner, `learner(images, targets)`, makes of a batch."""
 
     losses: dict[str, Tensor]  # weighted already: training minimises their sum
     figures: dict[str, Tensor]  # what else is worth a line in the log, detached

@@ -18,7 +18,7 @@ WARM_UP = 3
 
 
 def measure(recipe: Recipe, steps: int, repeats: int, progress: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Interleaved: `steps` on real batches, as many on held ones, and again. One row a repeat, then the medians.
+    """Interleaved: `steps` on real batches, as many on held ones, and again. One row per repeat, then the medians.
 
     As many batches are held as a turn takes: on one alone PRISM would soon halt earlier than on real ones.
     """

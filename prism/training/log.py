@@ -53,7 +53,7 @@ class Log(AbstractContextManager["Log"]):
         self._bar.update(self._task, completed=step, said=said)
 
     def speed(self, step: int) -> float:
-        """Steps a second since the last call, or since the clock was set."""
+        """Steps per second since the last call, or since the clock was set."""
         (then, before), now = self._last, time.perf_counter()
         self._last = (now, step)
         return (step - before) / max(now - then, 1e-9)

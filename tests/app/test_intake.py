@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageFile
 
 from prism.app.intake import EASEL, MOST_BYTES, as_pixels, check_bytes, read_mask, read_url, square, to_url
-from prism.data.pictures import Unreadable
+from prism.data.images import Unreadable
 
 
 def blank_png(width: int, height: int) -> bytes:

@@ -62,14 +62,14 @@ def test_slots_of_a_scene_and_of_a_photograph(tmp_path: Path):
         (("speed", "prism_nano", "--batch", "0"), "at least 1, got '0'"),
         (("speed", "prism_nano", "--repeats", "1"), "at least 2 repeats"),
         (("slots", "{folder}/missing.png"), "missing.png"),
-        (("slots", "{folder}/text.png"), "text.png cannot be read as a picture"),
+        (("slots", "{folder}/text.png"), "text.png cannot be read as an image"),
         (("slots", "--checkpoint", "{folder}/text.png"), "text.png is not a file of weights"),
         (("slots", "--checkpoint", "{folder}/small.safetensors"), "checkpoint is of another model"),
         (("slots", "--model", "resnet10t"), "resnet10t has no slots"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, tmp_path: Path):
-    (tmp_path / "text.png").write_text("this is not a picture")
+    (tmp_path / "text.png").write_text("this is not an image")
     save_file(small_prism().state_dict(), tmp_path / "small.safetensors")
     with pytest.raises(SystemExit) as stopped:
         main([argument.format(folder=tmp_path) for argument in arguments])

@@ -20,7 +20,7 @@ ABOUT = {"model": "prism_nano", "network": "max_steps=2", "classes": json.dumps(
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Splits of pictures, of which `val` lacks a class and has one c for two a; and checkpoints good and bad."""
+    """Splits of images, of which `val` lacks a class and has one c for two a; and checkpoints good and bad."""
     place, random = tmp_path_factory.mktemp("place"), np.random.default_rng(0)
     for path in ("train/a/1", "train/b/1", "train/c/1", "val/a/1", "val/a/2", "val/c/1", "val_hidden/b/1"):
         (place / "data" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "empty").mkdir()
     (place / "hollow" / "a").mkdir(parents=True)
     (place / "spoilt" / "a").mkdir(parents=True)
-    (place / "spoilt" / "a" / "spoilt.png").write_text("no picture")
+    (place / "spoilt" / "a" / "spoilt.png").write_text("no image")
     (place / "text.safetensors").write_text("no weights")
     torch.manual_seed(0)
     ours = timm.create_model("prism_nano", num_classes=3).state_dict()
@@ -111,9 +111,9 @@ PREDICT = ("predict", "{place}/data/val/a/1.png", "--checkpoint")
         ((*EVAL, "{place}/data"), "data holds splits, not classes: add --split val"),
         ((*EVAL, "{place}/data", "--split", "vial"), "data has no split 'vial'; it has train, val"),
         ((*EVAL, "{place}/empty"), "empty"),
-        ((*EVAL, "{place}/hollow"), "there are no labelled pictures in {place}/hollow"),
-        ((*EVAL, "{place}/spoilt"), "spoilt.png cannot be read as a picture"),
-        ((*EVAL, "{place}/spoilt", "--workers", "1"), "spoilt.png cannot be read as a picture"),
+        ((*EVAL, "{place}/hollow"), "there are no labelled images in {place}/hollow"),
+        ((*EVAL, "{place}/spoilt"), "spoilt.png cannot be read as an image"),
+        ((*EVAL, "{place}/spoilt", "--workers", "1"), "spoilt.png cannot be read as an image"),
         ((*EVAL, "{place}/data", "--split", "val", "--memory", "lost"), "got 'lost'"),
         ((*EVAL, "{place}/data", "--split", "val", "--fixed-steps", "1,2"), "one number or 4, got [1, 2]"),
         ((*EVAL, "{place}/data", "--split", "val", "--batch", "0"), "batch must be at least 1, got 0"),
@@ -140,7 +140,7 @@ PREDICT = ("predict", "{place}/data/val/a/1.png", "--checkpoint")
         ((*PREDICT, "{place}/keys.safetensors"), "keys.safetensors does not fit: the checkpoint is of another model"),
         ((*PREDICT, "{place}/nan.safetensors"), "holds a weight that is not a number, in 'head.fc.bias'"),
         ((*PREDICT, "{place}/garbled.safetensors"), "invalid metadata in {place}/garbled.safetensors: size"),
-        (("predict", "{place}/none.png", "--checkpoint", "{place}/best.safetensors"), "there is no picture"),
+        (("predict", "{place}/none.png", "--checkpoint", "{place}/best.safetensors"), "there is no image"),
         (("predict", "{place}/spoilt/a/spoilt.png", "--checkpoint", "{place}/best.safetensors"), "spoilt.png cannot"),
     ],
 )  # fmt: skip

@@ -11,9 +11,9 @@ from pycocotools import mask as oracle
 
 from prism.data import coco
 from prism.data.annotations import decode
-from prism.data.coco import CocoPictures
-from prism.data.objects import ScenePictures, open_annotated
-from prism.data.pictures import Unreadable
+from prism.data.coco import CocoImages
+from prism.data.images import Unreadable
+from prism.data.objects import SceneImages, open_annotated
 from prism.data.stream import ShuffledStream, listed
 from prism.metrics.average_precision import ground_truth
 from prism.tasks.detection.data import training_transform as training_view
@@ -29,7 +29,7 @@ def annotation(id: int, **others: Any) -> dict[str, Any]:
 
 
 def written(folder: Path, annotations: list[Any], **others: Any) -> Path:
-    """A set of two pictures, the second without objects; category ids have a gap."""
+    """A set of two images, the second without objects; category ids have a gap."""
     (folder / "images").mkdir(exist_ok=True)
     for name in ("a.png", "b.png"):
         Image.fromarray(np.random.default_rng(0).integers(0, 255, (HEIGHT, WIDTH, 3), np.uint8)).save(
@@ -48,8 +48,8 @@ def written(folder: Path, annotations: list[Any], **others: Any) -> Path:
     return file
 
 
-def opened(folder: Path, annotations: list[Any], masks: bool = True, **others: Any) -> CocoPictures:
-    return CocoPictures(written(folder, annotations, **others), folder / "images", masks)
+def opened(folder: Path, annotations: list[Any], masks: bool = True, **others: Any) -> CocoImages:
+    return CocoImages(written(folder, annotations, **others), folder / "images", masks)
 
 
 def test_objects_become_targets(tmp_path: Path):
@@ -101,12 +101,12 @@ def test_a_picture_without_objects(tmp_path: Path):
         (annotation(3, segmentation=dict(size=[4, 4], counts=[4, 4, 8])), "its mask is 4 x 4, not 20 x 12"),
         (annotation(3, segmentation=dict(size=[HEIGHT, WIDTH], counts="zzz")), "its mask cannot be read"),
         (annotation(3, segmentation="square"), "its mask"),
-        (annotation(3, bbox=[30, 3, 6, 6]), "lies outside the picture of 20 x 12"),
+        (annotation(3, bbox=[30, 3, 6, 6]), "lies outside the image of 20 x 12"),
         (annotation(3, bbox=[2, 3, 0, 6]), "has no area"),
         (annotation(3, bbox=[2, 3]), "is not four numbers"),
         (annotation(3, bbox=[2, 3, True, 6]), "is not four numbers"),
-        (annotation(3, bbox=[8, 3, 1e-9, 6]), "has no area within the picture"),  # in float32
-        (annotation(3, bbox=[WIDTH - 1e-9, 3, 6, 6]), "has no area within the picture"),
+        (annotation(3, bbox=[8, 3, 1e-9, 6]), "has no area within the image"),  # in float32
+        (annotation(3, bbox=[WIDTH - 1e-9, 3, 6, 6]), "has no area within the image"),
         (annotation(3, area="large"), "its area large is not a number of at least 0"),
         (annotation(3, area=float("nan")), "its area nan is not"),
         (annotation(3, area=-1), "its area -1 is not"),
@@ -146,7 +146,7 @@ def test_boxes_alone_do_for_boxes(tmp_path: Path):
 def test_what_is_not_coco_is_refused_in_a_sentence(text: str, sentence: str, tmp_path: Path):
     (tmp_path / "other.json").write_text(text)
     with pytest.raises(ValueError, match=sentence) as raised:
-        CocoPictures(tmp_path / "other.json", tmp_path)
+        CocoImages(tmp_path / "other.json", tmp_path)
     assert "other.json" in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -154,7 +154,7 @@ def test_what_is_not_coco_is_refused_in_a_sentence(text: str, sentence: str, tmp
 def test_a_picture_without_a_file_is_left_out_with_its_annotations(tmp_path: Path):
     file = written(tmp_path, [annotation(1), annotation(2, image_id=9), annotation(3)])
     (tmp_path / "images" / "a.png").unlink()
-    pictures = CocoPictures(file, tmp_path / "images", limit=2)
+    pictures = CocoImages(file, tmp_path / "images", limit=2)
     assert pictures.broken == [
         "image 5: there is no file a.png",
         "annotation 1: its image 5 has no file",
@@ -178,7 +178,7 @@ def test_files_are_found_wherever_their_names_lead(tmp_path: Path):
         (tmp_path / name).write_bytes((tmp_path / "images" / "a.png").read_bytes())
     (tmp_path / "images" / "link.png").symlink_to(tmp_path / "out" / "d.png")
     (tmp_path / "images" / "dangling.png").symlink_to(tmp_path / "nothing.png")
-    pictures = CocoPictures(file, tmp_path / "images")
+    pictures = CocoImages(file, tmp_path / "images")
     assert [target["image_id"] for _, target in pictures] == [*range(len(there))]
     assert len(pictures.broken) == len(absent)
 
@@ -192,8 +192,8 @@ def test_a_file_that_is_not_listed_may_be_there(tmp_path: Path, monkeypatch: pyt
 def test_without_any_picture_the_file_is_refused(tmp_path: Path):
     file = written(tmp_path, [annotation(1)])
     (tmp_path / "other").mkdir()
-    with pytest.raises(ValueError, match=r"^not one picture of .*instances_train\.json is in .*other$"):
-        CocoPictures(file, tmp_path / "other")
+    with pytest.raises(ValueError, match=r"^not one image of .*instances_train\.json is in .*other$"):
+        CocoImages(file, tmp_path / "other")
 
 
 def test_a_picture_that_goes_missing_is_named_and_training_takes_the_next(tmp_path: Path):
@@ -238,7 +238,7 @@ def test_groups_tell_tall_from_wide(tmp_path: Path):
 def test_coco_and_voc_layouts_are_found(tmp_path: Path):
     written(tmp_path, [annotation(1)])
     pictures = open_annotated(str(tmp_path), "train")
-    assert isinstance(pictures, CocoPictures)
+    assert isinstance(pictures, CocoImages)
     assert pictures.folder.name == "images"
     (tmp_path / "coco" / "annotations").mkdir(parents=True)
     (tmp_path / "images").rename(tmp_path / "coco" / "val2017")
@@ -249,7 +249,7 @@ def test_coco_and_voc_layouts_are_found(tmp_path: Path):
 
 
 def test_scenes_in_the_detection_view():
-    whole, seen = (ScenePictures("val", 6, 64, amodal=amodal) for amodal in (True, False))
+    whole, seen = (SceneImages("val", 6, 64, amodal=amodal) for amodal in (True, False))
     for index in range(len(whole)):
         scene = whole.scenes.scene(index)
         (_, amodal), (_, visible) = whole[index], seen[index]
@@ -276,7 +276,7 @@ def test_a_fingerprint_is_of_all_annotations(tmp_path: Path):
     os.utime(images.name(0), ns=(1, 1))
     assert images.fingerprint() != first, "another file of the same name"
     made = (("val", 3), ("val", 4), ("clean", 3), ("val", 3, 64), ("val", 3, 96, 1), ("val", 3, 96, 0, False))
-    scenes = [ScenePictures(*arguments) for arguments in made]
+    scenes = [SceneImages(*arguments) for arguments in made]
     assert len({pictures.fingerprint() for pictures in scenes}) == len(scenes)
 
 
@@ -293,7 +293,7 @@ def test_limit_is_spread_over_the_set(tmp_path: Path):
     images = [dict(id=n, file_name="a.png", width=WIDTH, height=HEIGHT) for n in range(10)]
     file = written(tmp_path, [], images=images)
     for limit, expected in ((3, [0, 3, 6]), (20, [*range(10)])):
-        pictures = CocoPictures(file, tmp_path / "images", limit=limit)
+        pictures = CocoImages(file, tmp_path / "images", limit=limit)
         assert [pictures.image(index)["id"] for index in range(len(pictures))] == expected
 
 

@@ -11,13 +11,13 @@ import torch
 from PIL import Image
 
 from prism.data import shards
-from prism.data.pictures import Unreadable, decode_picture
-from prism.data.shards import BrokenShard, ShardedPictures, ShardStream, count_samples, find_shards
+from prism.data.images import Unreadable, decode_image
+from prism.data.shards import BrokenShard, ShardedImages, ShardStream, count_samples, find_shards
 from prism.data.stream import ALONE, Batch, Ranks
 
 
 def read_shards(paths: Sequence[str], ranks: Ranks = ALONE):
-    return iter(ShardedPictures(paths, lambda picture: picture, ranks))
+    return iter(ShardedImages(paths, lambda picture: picture, ranks))
 
 
 def encoded(number: int) -> bytes:
@@ -36,13 +36,13 @@ def pack(path: Path, members: dict[str, bytes]) -> str:
 
 
 def stored(folder: Path, sizes: Sequence[int], unreadable: Sequence[int] = ()) -> list[str]:
-    """Shards of numbered samples: the number is the key, the red of the picture, and the label."""
+    """Shards of numbered samples: the number is the key, the red of the image, and the label."""
     paths, first = [], 0
     for place, size in enumerate(sizes):
         members: dict[str, bytes] = {}
         for number in range(first, first + size):
             members[f"{number:03}.cls"] = str(number).encode()
-            members[f"{number:03}.png"] = b"not a picture" if number in unreadable else encoded(number)
+            members[f"{number:03}.png"] = b"not an image" if number in unreadable else encoded(number)
         paths.append(pack(folder / f"train-{place:03}.tar", members))
         first += size
     return paths
@@ -120,7 +120,7 @@ def test_skipping_goes_on_exactly(tmp_path: Path, workers: int):
 
 def test_skipped_pictures_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     decoded = []
-    monkeypatch.setattr(shards, "decode_picture", lambda *args: decoded.append(args) or decode_picture(*args))
+    monkeypatch.setattr(shards, "decode_image", lambda *args: decoded.append(args) or decode_image(*args))
     assert len(list(stream(stored(tmp_path, [12, 12])).epoch(0, skip=9))) == 3
     assert len(decoded) == 6
 
@@ -165,7 +165,7 @@ def test_an_unreadable_sample_is_replaced_and_named(tmp_path: Path, workers: int
     (place,) = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
     assert before[place] == 8
     assert 8 not in after
-    reason = f"008 of {paths[1]} cannot be read as a picture: UnidentifiedImageError"
+    reason = f"008 of {paths[1]} cannot be read as an image: UnidentifiedImageError"
     assert [batch.skipped for batch in holed] == [[reason] if 8 in numbers([batch]) else [] for batch in whole]
 
 
@@ -237,7 +237,7 @@ def test_evaluation_reads_in_order_and_stops_at_what_it_cannot_read(tmp_path: Pa
     reader = read_shards(paths)
     found = [next(reader) for _ in range(4)]
     assert [label for _, label in found] == [picture.getpixel((0, 0))[0] for picture, _ in found] == [0, 1, 2, 3]
-    with pytest.raises(Unreadable, match=f"004 of {paths[1]} cannot be read as a picture"):
+    with pytest.raises(Unreadable, match=f"004 of {paths[1]} cannot be read as an image"):
         next(reader)
 
 
@@ -258,7 +258,7 @@ def test_members_of_a_sample(tmp_path: Path):
     assert [label for _, label in read_shards([path])] == [7] * 3
     for members in ({"1.png": encoded(0)}, {"1.cls": b"7"}, {"1.png": encoded(0), "1.cls": b"cat"}):
         path = pack(tmp_path / "b.tar", members)
-        with pytest.raises(Unreadable, match=f"1 of {path} has no picture or no label in digits"):
+        with pytest.raises(Unreadable, match=f"1 of {path} has no image or no label in digits"):
             list(read_shards([path]))
 
 

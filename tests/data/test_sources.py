@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prism.data.pictures import Unreadable
+from prism.data.images import Unreadable
 from prism.data.scenes import SHAPES, Scenes
-from prism.data.sources import Labelled, limited, open_pictures, original_index, splits
+from prism.data.sources import Labelled, limited, open_images, original_index, splits
 
 
 def store(path: Path, level: int = 0) -> Path:
@@ -19,7 +19,7 @@ def store(path: Path, level: int = 0) -> Path:
 
 
 def level(picture: Image.Image) -> int:
-    """The grey of a picture of one colour, which must have become RGB."""
+    """The grey of an image of one colour, which must have become RGB."""
     assert (picture.mode, picture.size) == ("RGB", (6, 4))
     return int(np.asarray(picture)[0, 0, 0])
 
@@ -30,7 +30,7 @@ def seen(pictures: Labelled) -> list[tuple[int, int]]:
 
 @pytest.fixture
 def divided(tmp_path: Path) -> Path:
-    """cat, dog and emu to train; dogs and emus to judge."""
+    """cat, dog and emu to train; dogs and emus to evaluate."""
     for number, name in enumerate(("cat", "dog", "emu")):
         store(tmp_path / "train" / name / "a.png", number)
     store(tmp_path / "val" / "dog" / "b.JPEG", 80)
@@ -41,19 +41,19 @@ def divided(tmp_path: Path) -> Path:
 
 def test_scenes_are_the_generated_ones():
     for split in splits("scenes"):
-        pictures = open_pictures("scenes", split, size=32, length=3, seed=5)
+        pictures = open_images("scenes", split, size=32, length=3, seed=5)
         picture, label = pictures[2]
         expected, number = Scenes(split, 3, 32, 5)[2]
         assert np.array_equal(np.asarray(picture), np.asarray(expected))
         assert (label, len(pictures), pictures.classes) == (number, 3, list(SHAPES))
         assert pictures.name(2) == f"scene 2 of {split}"
-    assert [len(open_pictures("scenes", split)) for split in splits("scenes")] == [10_000, 1_000, 1_000]
+    assert [len(open_images("scenes", split)) for split in splits("scenes")] == [10_000, 1_000, 1_000]
     with pytest.raises(ValueError, match="split must be one of train, val, clean, not 'test'"):
-        open_pictures("scenes", "test")
+        open_images("scenes", "test")
 
 
 def test_a_split_that_lacks_a_class_keeps_the_numbers_of_the_others(divided: Path):
-    train, val = (open_pictures(str(divided), split) for split in ("train", "val"))
+    train, val = (open_images(str(divided), split) for split in ("train", "val"))
     assert train.classes == val.classes == ["cat", "dog", "emu"]
     assert seen(train) == [(0, 0), (1, 1), (2, 2)]
     assert seen(val) == [(80, 1), (70, 2), (90, 2)]
@@ -64,18 +64,18 @@ def test_a_split_that_lacks_a_class_keeps_the_numbers_of_the_others(divided: Pat
 def test_a_class_that_was_never_trained_is_named(divided: Path):
     (divided / "val" / "fox").mkdir()
     with pytest.raises(ValueError, match=r"val has a class 'fox' that is not among cat, dog, emu$"):
-        open_pictures(str(divided), "val")
+        open_images(str(divided), "val")
 
 
 def test_the_classes_that_a_model_knows_number_the_labels(divided: Path):
     known = ["emu", "dog", "cat"]
-    val = open_pictures(str(divided), "val", classes=known)
+    val = open_images(str(divided), "val", classes=known)
     assert val.classes == known
     assert [known[label] for _, label in seen(val)] == ["dog", "emu", "emu"]
-    held = open_pictures(str(divided), "held-out", classes=known)
+    held = open_images(str(divided), "held-out", classes=known)
     assert [known[label] for _, label in seen(held)] == ["cat"]
     with pytest.raises(ValueError, match=r"has a class 'emu' that is not among cat, dog$"):
-        open_pictures(str(divided), "val", classes=["cat", "dog"])
+        open_images(str(divided), "val", classes=["cat", "dog"])
 
 
 def test_without_class_folders_to_train_on_a_split_names_its_own_classes(divided: Path):
@@ -83,30 +83,30 @@ def test_without_class_folders_to_train_on_a_split_names_its_own_classes(divided
         (divided / "train" / name / "a.png").unlink()
         (divided / "train" / name).rmdir()
     (divided / "train" / "0000.tar").touch()  # shards, say
-    assert open_pictures(str(divided), "val").classes == ["dog", "emu"]
+    assert open_images(str(divided), "val").classes == ["dog", "emu"]
     assert splits(str(divided)) == ["val"]
 
 
 def test_empty_and_hidden_folders(divided: Path):
     (divided / "train" / "bee").mkdir()
     (divided / "train" / ".cache").mkdir()
-    train = open_pictures(str(divided), "train")
+    train = open_images(str(divided), "train")
     assert train.classes == ["bee", "cat", "dog", "emu"]
     assert [label for _, label in seen(train)] == [1, 2, 3]
     (divided / "test").mkdir()
-    with pytest.raises(ValueError, match=f"there are no labelled pictures in {divided / 'test'}$"):
-        open_pictures(str(divided), "test")
+    with pytest.raises(ValueError, match=f"there are no labelled images in {divided / 'test'}$"):
+        open_images(str(divided), "test")
     (divided / "nothing").mkdir()
-    with pytest.raises(ValueError, match=r"there are no labelled pictures in .*nothing"):
-        open_pictures(str(divided / "nothing"), "")
+    with pytest.raises(ValueError, match=r"there are no labelled images in .*nothing"):
+        open_images(str(divided / "nothing"), "")
 
 
 def test_what_is_not_there(divided: Path):
     with pytest.raises(FileNotFoundError, match=r"has no split 'test'; it has train, val$"):
-        open_pictures(str(divided), "test")
+        open_images(str(divided), "test")
     with pytest.raises(ValueError, match=r"holds splits, not classes: add --split val$"):
-        open_pictures(str(divided), "")
-    for ask in (splits, lambda data: open_pictures(data, "val")):
+        open_images(str(divided), "")
+    for ask in (splits, lambda data: open_images(data, "val")):
         with pytest.raises(FileNotFoundError, match=r"there is no folder .*/nowhere$"):
             ask(str(divided / "nowhere"))
 
@@ -114,23 +114,23 @@ def test_what_is_not_there(divided: Path):
 def test_a_folder_of_classes_has_one_split_without_a_name(divided: Path):
     data = str(divided / "train")
     assert splits(data) == [""]
-    assert seen(open_pictures(data, "")) == [(0, 0), (1, 1), (2, 2)]
+    assert seen(open_images(data, "")) == [(0, 0), (1, 1), (2, 2)]
     with pytest.raises(FileNotFoundError, match=r"train has no split 'val'; it has no splits$"):
-        open_pictures(data, "val")
+        open_images(data, "val")
 
 
 def test_a_class_may_be_called_train(tmp_path: Path):
     for name in ("bus", "train"):
         store(tmp_path / name / "a.png")
-    assert open_pictures(str(tmp_path), "").classes == ["bus", "train"]
+    assert open_images(str(tmp_path), "").classes == ["bus", "train"]
 
 
 def test_what_cannot_be_read_is_named(divided: Path):
     bad = divided / "train" / "cat" / "a.png"
-    bad.write_text("not a picture")
+    bad.write_text("not an image")
     (divided / "train" / "dog" / "b.png").symlink_to("gone.png")
-    train = open_pictures(str(divided), "train")
-    for index, name in ((0, "cat/a.png cannot be read as a picture"), (2, "there is no picture .*dog/b.png")):
+    train = open_images(str(divided), "train")
+    for index, name in ((0, "cat/a.png cannot be read as an image"), (2, "there is no image .*dog/b.png")):
         with pytest.raises(Unreadable, match=name):
             train[index]
     assert level(train[1][0]) == 1
@@ -139,7 +139,7 @@ def test_what_cannot_be_read_is_named(divided: Path):
 def test_a_limited_view_is_spread_over_the_set(divided: Path):
     for number in range(9):
         store(divided / "train" / "cat" / f"{number}.png", 100 + number)
-    whole = open_pictures(str(divided), "train")  # 10, 1 and 1
+    whole = open_images(str(divided), "train")  # 10, 1 and 1
     few = limited(whole, 4)
     places = [original_index(few, i) for i in range(4)]
     assert [place // 3 for place in places] == [0, 1, 2, 3]
@@ -154,7 +154,7 @@ def test_a_limited_view_is_spread_over_the_set(divided: Path):
 
 
 def test_a_limited_view_has_both_kinds_where_two_take_turns():
-    few = limited(open_pictures("scenes", "val", 32, 1000), 500)  # every other scene hides its object
+    few = limited(open_images("scenes", "val", 32, 1000), 500)  # every other scene hides its object
     assert 200 < sum(original_index(few, place) % 2 for place in range(500)) < 300
 
 
@@ -178,43 +178,43 @@ def test_a_saved_data_set_with_splits(tmp_path: Path):
     datasets.DatasetDict(train=table([0, 1, 2]), val=val).save_to_disk(tmp_path / "saved")
     data = str(tmp_path / "saved")
     assert splits(data) == ["train", "val"]
-    assert seen(open_pictures(data, "train")) == [(0, 0), (10, 1), (20, 2)]
-    pictures = open_pictures(data, "val")
+    assert seen(open_images(data, "train")) == [(0, 0), (10, 1), (20, 2)]
+    pictures = open_images(data, "val")
     assert seen(pictures) == [(99, 2), (7, 0)]
     assert (pictures.classes, pictures.name(1)) == (["cat", "dog", "emu"], f"row 1 of {data}/val")
     with pytest.raises(FileNotFoundError, match="has no split 'test'; it has train, val"):
-        open_pictures(data, "test")
+        open_images(data, "test")
     with pytest.raises(ValueError, match="holds splits, not classes: add --split val"):
-        open_pictures(data, "")
+        open_images(data, "")
 
 
 def test_a_saved_data_set_without_splits(tmp_path: Path):
     table([1, 0]).with_format("torch").save_to_disk(tmp_path)
     assert splits(str(tmp_path)) == [""]
-    pictures = open_pictures(str(tmp_path), "")
+    pictures = open_images(str(tmp_path), "")
     assert seen(pictures) == [(0, 1), (10, 0)]
     assert type(pictures[0][1]) is int, "whatever format it was saved in"
     with pytest.raises(FileNotFoundError, match="has no split 'val'; it has no splits"):
-        open_pictures(str(tmp_path), "val")
+        open_images(str(tmp_path), "val")
 
 
 def test_plain_numbers_are_labels_counted_in_training(tmp_path: Path):
     number = datasets.Value("int32")
     splits_ = {"train": table([3, 0], kind=number), "val": table([1], kind=number), "new": table([4], kind=number)}
     datasets.DatasetDict(splits_).save_to_disk(tmp_path)
-    val = open_pictures(str(tmp_path), "val")
+    val = open_images(str(tmp_path), "val")
     assert (val.classes, seen(val)) == (["0", "1", "2", "3"], [(0, 1)])
     with pytest.raises(ValueError, match=r"new does not number its classes as .*train does"):
-        open_pictures(str(tmp_path), "new")
+        open_images(str(tmp_path), "new")
 
 
 def test_saved_labels_that_cannot_be_trusted(tmp_path: Path):
     alone = table([0], kind=datasets.ClassLabel(names=["dog"]))  # 0 was the cat in training
     datasets.DatasetDict(train=table([0, 1]), val=alone, test=table([1, -1])).save_to_disk(tmp_path)
     with pytest.raises(ValueError, match=r"val does not number its classes as .*train does"):
-        open_pictures(str(tmp_path), "val")
+        open_images(str(tmp_path), "val")
     with pytest.raises(ValueError, match="test has labels that are no class: -1"):
-        open_pictures(str(tmp_path), "test")
+        open_images(str(tmp_path), "test")
 
 
 def test_columns_that_cannot_be_told_apart_are_listed(tmp_path: Path):
@@ -222,15 +222,15 @@ def test_columns_that_cannot_be_told_apart_are_listed(tmp_path: Path):
     two.save_to_disk(tmp_path / "two")
     two.remove_columns(["species", "year"]).save_to_disk(tmp_path / "none")
     with pytest.raises(ValueError, match=r"it has scan \(Image\), species \(Value\), year \(Value\)$"):
-        open_pictures(str(tmp_path / "two"), "")
-    with pytest.raises(ValueError, match=r"one column of pictures and one of labels; it has scan \(Image\)$"):
-        open_pictures(str(tmp_path / "none"), "")
+        open_images(str(tmp_path / "two"), "")
+    with pytest.raises(ValueError, match=r"one column of images and one of labels; it has scan \(Image\)$"):
+        open_images(str(tmp_path / "none"), "")
 
 
 def test_saved_pictures_that_cannot_be_read_are_named(tmp_path: Path):
     table([0, 1], [{"bytes": b"text", "path": None}, None]).save_to_disk(tmp_path)
-    pictures = open_pictures(str(tmp_path), "")
-    for index, reason in enumerate(("row 0 of .* cannot be read as a picture", "row 1 of .* has no picture")):
+    pictures = open_images(str(tmp_path), "")
+    for index, reason in enumerate(("row 0 of .* cannot be read as an image", "row 1 of .* has no image")):
         with pytest.raises(Unreadable, match=reason):
             pictures[index]
 
@@ -239,4 +239,4 @@ def test_a_missing_reader_is_asked_for(tmp_path: Path, monkeypatch: pytest.Monke
     table([0, 1]).save_to_disk(tmp_path)
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ValueError, match=r"^datasets is not installed: pip install 'prism-vision\[train\]'$"):
-        open_pictures(str(tmp_path), "")
+        open_images(str(tmp_path), "")

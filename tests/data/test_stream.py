@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from prism.data.pictures import Unreadable
+from prism.data.images import Unreadable
 from prism.data.stream import Batch, Ranks, ShuffledStream, listed, seed_of
 
 

@@ -9,7 +9,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from prism.data.annotations import encode
-from prism.data.objects import ScenePictures
+from prism.data.objects import SceneImages
 from prism.metrics.average_precision import (
     NOTHING,
     NUMBERS,
@@ -30,7 +30,7 @@ from prism.metrics.average_precision import (
 
 @pytest.fixture(scope="module")
 def truth() -> Truth:
-    return ground_truth(ScenePictures("val", 12, 64))
+    return ground_truth(SceneImages("val", 12, 64))
 
 
 def as_detections(truth: Truth) -> list[Result]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchmetrics.classification import MulticlassJaccardIndex
 
-from prism.data.segmentation import VOID
+from prism.data.label_maps import VOID
 from prism.metrics.iou import (
     Counts,
     added,
@@ -39,7 +39,7 @@ def test_miou_is_torchmetrics(seed: int, classes: int):
     theirs = MulticlassJaccardIndex(classes, average="macro", ignore_index=VOID)
     alone = MulticlassJaccardIndex(classes, average="none", ignore_index=VOID)
     total = Counts(torch.zeros(2, classes, classes).long(), torch.zeros(2, classes).long())
-    for one, other in zip(truth, prediction, strict=True):  # picture by picture, as a run does
+    for one, other in zip(truth, prediction, strict=True):  # image by image, as a run does
         theirs.update(other[None], one[None])
         alone.update(other[None], one[None])
         total = added(total, count(one[None], other[None], classes))

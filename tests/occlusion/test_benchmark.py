@@ -10,7 +10,7 @@ from tests.model.small import small_prism
 
 
 class Colours:
-    """Pictures of one colour each; the label is the colour."""
+    """Images of one colour each; the label is the colour."""
 
     def __init__(self, length: int = 24, size: int = 56):
         self.length, self.size, self.reads = length, size, 0
@@ -26,7 +26,7 @@ class Colours:
 
 
 class Majority(nn.Module):
-    """Sees the colour that covers most of the picture, if anything is left to see."""
+    """Sees the colour that covers most of the image, if anything is left to see."""
 
     def __init__(self, gain: float = 1.0):
         super().__init__()
@@ -123,7 +123,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
         OcclusionBenchmark(Colours(size=64), folder=tmp_path),
         OcclusionBenchmark(pictures, mean=(0, 0, 0), folder=tmp_path),
     ):
-        with pytest.raises(Killed):  # nor does it for other pictures, or other pixels in the holes
+        with pytest.raises(Killed):  # nor does it for other images, or other pixels in the holes
             other.run(subjects, stop_at_block)
         before = pictures.reads
         kept.run(subjects)

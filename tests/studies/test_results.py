@@ -117,7 +117,7 @@ def ask(name: str, *arguments: str, out: Path) -> None:
 def test_a_study_of_given_weights(weights: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     ask("table1", f"prism_nano={weights['prism']}", weights["baseline"], out=tmp_path)
     assert {row["model"] for row in read_csv(tmp_path / "table1.csv")} == {"prism_nano", "resnet10t"}
-    assert "% for prism_nano" in capsys.readouterr().out
+    assert "top-1 accuracy is prism_nano" in capsys.readouterr().out
     ask("similarity", weights["prism"], out=tmp_path)
     assert "no second model" in (tmp_path / "similarity.md").read_text()
 

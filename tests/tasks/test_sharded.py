@@ -1,4 +1,4 @@
-"""Two processes that share the pictures find what one finds, to the last bit."""
+"""Two processes that share the images find what one finds, to the last bit."""
 
 import json
 import os
@@ -17,14 +17,14 @@ from accelerate import PartialState
 from PIL import Image
 
 from prism.cli import main
-from prism.data.objects import ScenePictures
+from prism.data.label_maps import LabelledImages, SegmentedScenes
+from prism.data.objects import SceneImages
 from prism.data.preprocessing import Preprocessing
 from prism.data.scenes import SHAPES
-from prism.data.segmentation import LabelledImages, SegmentedScenes
-from prism.data.sources import open_pictures
+from prism.data.sources import open_images
 from prism.occlusion import OcclusionBenchmark, Setting, Subject
 from prism.reporting.tables import Tables, write_csv
-from prism.tasks.classification.data import OwnPictures
+from prism.tasks.classification.data import OwnImages
 from prism.tasks.detection import occlusion as detection
 from prism.tasks.detection.evaluate import DetectorSubject
 from prism.tasks.detection.network import Design, build_network
@@ -44,17 +44,17 @@ def command(folder: Path, out: Path) -> list[str]:
 
 
 def rows_of_one_batch(folder: Path, processes: PartialState | None) -> list[dict[str, Any]]:
-    """A batch of all pictures: the second process has none."""
+    """A batch of all images: the second process has none."""
     torch.manual_seed(0)
     subject = Subject("prism", "a", small_prism(num_classes=3))
-    pictures = OwnPictures(open_pictures(str(folder / "data"), ""), Preprocessing(32).unit)
+    pictures = OwnImages(open_images(str(folder / "data"), ""), Preprocessing(32).unit)
     return OcclusionBenchmark(pictures, SETTINGS, processes=processes).run([subject])[0]
 
 
 def detect(out: Path, processes: PartialState | None) -> list[dict[str, Any]]:
-    """Of three batches the first process looks at one and the second at two."""
+    """Of three batches the first process sees one and the second at two."""
     torch.manual_seed(0)
-    pictures = ScenePictures("val", 5, 64)
+    pictures = SceneImages("val", 5, 64)
     design = Design("prism_nano", "maskrcnn", width=16, anchor=16, sizes=(64,), longest=64, proposals=20)
     network = build_network(design, len(SHAPES), **SMALL)
     torch.nn.init.normal_(network.detector.get_submodule("roi_heads.box_predictor.cls_score").bias, std=3.0)

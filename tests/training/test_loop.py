@@ -13,7 +13,7 @@ import torch
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
-from prism.data.pictures import Unreadable
+from prism.data.images import Unreadable
 from prism.data.stream import Batch
 from prism.model.metadata import read_metadata
 from prism.tasks.classification.recipes import scenes
@@ -144,7 +144,7 @@ def test_a_picture_that_cannot_be_read_is_skipped_named_and_counted(tmp_path: Pa
 
         def __getitem__(self, index):
             if index == 5:
-                raise Unreadable("scene five cannot be read as a picture")
+                raise Unreadable("scene five cannot be read as an image")
             return whole[index]
 
         def name(self, index):

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from prism.data import sources
 from prism.data.preprocessing import Preprocessing
-from prism.data.shards import ShardedPictures, ShardStream, find_shards
+from prism.data.shards import ShardedImages, ShardStream, find_shards
 from prism.data.sources import Labelled, original_index
 from prism.data.stream import ALONE, Ranks, ShuffledStream, Stream
 from prism.model.creation import Checkpoint
@@ -32,9 +32,9 @@ def training_transform(
     erasing: float,
     scattered: float,
 ) -> Callable[[Any, int], tuple[Tensor, int]]:
-    """timm's augmentation of a PIL picture; `smallest` is the least share of it that a crop shows.
+    """timm's augmentation of a PIL image; `smallest` is the least share of it that a crop shows.
 
-    Of a share `scattered` of the pictures, random cells take the mean colour, which is 0 after normalisation.
+    Of a share `scattered` of the images, random cells take the mean colour, which is 0 after normalisation.
     """
     config = resolve_data_config(model=network)
     transform = create_transform(
@@ -60,8 +60,8 @@ def training_transform(
     return view
 
 
-class OwnPictures(Dataset[tuple[Tensor, int]]):
-    """This process's pictures of a split, as they are judged: every world-th one."""
+class OwnImages(Dataset[tuple[Tensor, int]]):
+    """This process's images of a split, as they are evaluated: every world-th one."""
 
     def __init__(self, pictures: Labelled, view: Callable[[Any], Tensor], ranks: Ranks = ALONE):
         self.pictures, self.view = pictures, view
@@ -88,7 +88,7 @@ class OwnPictures(Dataset[tuple[Tensor, int]]):
 
 def open_images(
     checkpoints: Sequence[Checkpoint], data: str, splits: Sequence[str], size: int | None, limit: int | None
-) -> Mapping[str, OwnPictures]:
+) -> Mapping[str, OwnImages]:
     """Images in [0, 1] by split, prepared as the first file of weights says.
 
     Their classes are those that a file of weights names, or the train split, or the first.
@@ -98,11 +98,11 @@ def open_images(
     scenes = data == "scenes"
     classes = None if scenes else next((c.classes for c in checkpoints if c.classes), None)
     length = (SCENES if limit is None else limit) if scenes else None
-    found: dict[str, OwnPictures] = {}
+    found: dict[str, OwnImages] = {}
     for split in [split or "clean" for split in splits] if scenes else splits:
-        images = sources.open_pictures(data, split, preprocessing.size, length, classes=classes)
+        images = sources.open_images(data, split, preprocessing.size, length, classes=classes)
         classes = images.classes
-        found[split] = OwnPictures(
+        found[split] = OwnImages(
             images if limit is None or scenes else sources.limited(images, limit), preprocessing.unit
         )
     return found
@@ -114,7 +114,7 @@ def class_names(recipe: Classification) -> list[str]:
         if recipe.classes is None:
             raise ValueError(f"shards do not say how many classes they have: give --classes for {recipe.data}")
         return [str(number) for number in range(recipe.classes)]
-    names = sources.open_pictures(recipe.data, "train", recipe.size).classes
+    names = sources.open_images(recipe.data, "train", recipe.size).classes
     if recipe.classes not in (None, len(names)):
         raise ValueError(f"{recipe.data} has {len(names)} classes, not {recipe.classes}")
     return names
@@ -125,9 +125,9 @@ def evaluation_images(
 ) -> Dataset[tuple[Tensor, int]]:
     """This process's part of a split, normalised."""
     if shards := find_shards(recipe.data, split):
-        return ShardedPictures(shards, preprocessing, ranks)
-    images = sources.open_pictures(recipe.data, split, recipe.size)
-    return OwnPictures(sources.limited(images, recipe.limit) if recipe.limit else images, preprocessing, ranks)
+        return ShardedImages(shards, preprocessing, ranks)
+    images = sources.open_images(recipe.data, split, recipe.size)
+    return OwnImages(sources.limited(images, recipe.limit) if recipe.limit else images, preprocessing, ranks)
 
 
 def training_stream(recipe: Classification, network: nn.Module, ranks: Ranks) -> Stream:
@@ -147,5 +147,5 @@ def training_stream(recipe: Classification, network: nn.Module, ranks: Ranks) ->
             raise ValueError(f"{recipe.data} are shards: to hold a part out, name one of them otherwise")
         return ShardStream(shards, transform, batch, recipe.length, recipe.seed, ranks, recipe.workers)
     split = "rest" if recipe.hold_out else "train"
-    images = sources.open_pictures(recipe.data, split, recipe.size, recipe.length)
+    images = sources.open_images(recipe.data, split, recipe.size, recipe.length)
     return ShuffledStream(images, transform, batch, recipe.seed, ranks, recipe.workers)

@@ -23,10 +23,10 @@ from prism.tasks.task import Place, Progress
 def accuracy(
     network: nn.Module, own: Dataset[tuple[Tensor, int]], accelerator: Accelerator, batch: int, workers: int
 ) -> dict[str, float]:
-    """Top-1 and top-5 in per cent, loss, and PRISM's mean steps; over the `own` pictures of all processes."""
+    """Top-1 and top-5 in per cent, loss, and PRISM's mean steps; over the `own` images of all processes."""
     batches: Iterable[tuple[Tensor, Tensor]] = DataLoader(own, batch, num_workers=workers)
     device = accelerator.device
-    # one parameter tells the width of all: a float64 run is judged in float64
+    # one parameter tells the width of all: a float64 run is evaluated in float64
     dtype = next(network.parameters()).dtype
     totals = torch.zeros(4, dtype=torch.float64, device=device)
     steps = torch.zeros(len(network.stages) if isinstance(network, Prism) else 0, dtype=torch.float64, device=device)

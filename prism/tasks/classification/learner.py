@@ -14,7 +14,7 @@ Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 class Classifier(Learner):
     """Cross-entropy, and PRISM's own losses where the network is one.
 
-    `mixing` blends pictures and labels of a batch (mixup, cutmix); targets are then shares of classes.
+    `mixing` blends images and labels of a batch (mixup, cutmix); targets are then shares of classes.
     """
 
     def __init__(

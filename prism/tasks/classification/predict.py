@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from prism.data.pictures import read_picture
+from prism.data.images import read_image
 from prism.data.preprocessing import Preprocessing
 from prism.model.backbone import Prism, Trace
 from prism.reporting.files import write_text
@@ -28,7 +28,7 @@ def predict(
     draw: Draw | None = None,
 ) -> list[Row]:
     """Write predictions.json and, for PRISM, what `draw` makes of each image into `out`; return rows to show."""
-    pictures = [preprocessing.unit(read_picture(path)) for path in images]  # a bad one stops all
+    pictures = [preprocessing.unit(read_image(path)) for path in images]  # a bad one stops all
     out.mkdir(parents=True, exist_ok=True)
     found = []
     for number, (path, picture) in enumerate(zip(images, pictures, strict=True), start=1):

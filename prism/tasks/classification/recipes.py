@@ -17,26 +17,26 @@ class Classification(Recipe):
     task = "classification"
 
     splits: tuple[str, ...] = ("val",)
-    """splits that are judged; the first one names the best epoch"""
+    """splits that are evaluated; the first one names the best epoch"""
     hold_out: bool = False
-    """train on four fifths of train and judge the rest of it, whatever the splits: for choices that must not see val"""
+    """train on four fifths of train and evaluate the rest, whatever the splits: for choices that must not see val"""
     size: int = 224
-    """side of the pictures"""
+    """side of the images"""
     crop: float = 0.875
     """share of an image that evaluation shows, by its side: ImageNet's 0.875, or 1 for all"""
     smallest_crop: float = 0.08
-    """least share of a picture that a training crop shows"""
+    """least share of an image that a training crop shows"""
     randaugment: str | None = None
     """timm's name of a policy, such as rand-m9-mstd0.5-inc1"""
     jitter: float = 0.0
     """of brightness, contrast and saturation"""
     mixup: float = 0.0
     hiding: bool = True
-    """whether training hides parts of pictures, by the three that follow"""
+    """whether training hides parts of images, by the three that follow"""
     cutmix: float = 0.0
     erasing: float = 0.0
     scattered: float = 0.0
-    """share of pictures of which random cells take the mean colour"""
+    """share of images of which random cells take the mean colour"""
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class Classification(Recipe):
         if not 0 < self.crop <= 1:
             raise ValueError(f"crop must be above 0 and at most 1, got {self.crop}")
         if not self.splits:
-            raise ValueError("name at least one split to judge")
+            raise ValueError("name at least one split to evaluate")
 
 
 def imagenet() -> Classification:
@@ -110,7 +110,7 @@ def imagenette() -> Classification:
 def scenes() -> Classification:
     """Generated scenes at 64 px: minutes on two cores, no file needed.
 
-    `prism train scenes --out runs/scenes`. Measured with seed 0 on two cores at about 110 pictures a second: 97.1 %
+    `prism train scenes --out runs/scenes`. Measured with seed 0 on two cores at about 110 images per second: 97.1 %
     on clean scenes and 83.4 % on val after 900 steps of 64. With `--network code_decay=0.9 max_steps=2`, 640 steps
     took 6.5 minutes to 89.8 % on clean ones.
     """

@@ -99,11 +99,11 @@ class ClassificationTask(Task):
         splits: Sequence[str],
         limit: int | None,
         options: ClassificationOptions,
-    ) -> Mapping[str, images_of.OwnPictures]:
+    ) -> Mapping[str, images_of.OwnImages]:
         return images_of.open_images(checkpoints, data, splits, options.size, limit)
 
     def subjects(
-        self, checkpoints: Sequence[Checkpoint], images: images_of.OwnPictures, options: ClassificationOptions
+        self, checkpoints: Sequence[Checkpoint], images: images_of.OwnImages, options: ClassificationOptions
     ) -> list[Subject]:
         torch.manual_seed(0)  # untrained weights are the same in every process, and in a run that goes on
         found = []

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from prism.data.annotations import Annotated, encode
-from prism.data.pictures import unit_pixels
+from prism.data.images import unit_pixels
 from prism.data.preprocessing import IMAGENET_MEAN
 from prism.metrics.average_precision import Truth, categories_of
 from prism.occlusion.fills import Fill
@@ -31,7 +31,7 @@ SMALLEST = 10  # pixels: of fewer, 10 % would be none
 
 
 class Cover(NamedTuple):
-    """What blocks hide of a picture and of the objects they were laid over."""
+    """What blocks hide of an image and of the objects they were laid over."""
 
     hidden: Tensor  # (H, W) of bool
     chosen: list[int]  # the objects, at most two
@@ -60,7 +60,7 @@ def cover(masks: Tensor, eligible: Tensor, share: float, generator: torch.Genera
 
 
 class Covered(NamedTuple):
-    """A picture as detectors see it."""
+    """An image as detectors see it."""
 
     picture: Tensor  # (3, H, W) in [0, 1], in steps of 1/255: a PNG of it holds the same
     image: dict[str, Any]  # COCO's entry
@@ -71,8 +71,8 @@ class Covered(NamedTuple):
     cover: Cover
 
 
-class CoveredPictures(Dataset[Covered]):
-    """Annotated pictures with a share of two objects hidden; with share 0 nothing is, but the two are chosen.
+class CoveredImages(Dataset[Covered]):
+    """Annotated images with a share of two objects hidden; with share 0 nothing is, but the two are chosen.
 
     With `visible` the truth is what is left to see; an object of which nothing is left is not asked for.
     """
@@ -117,8 +117,8 @@ class CoveredPictures(Dataset[Covered]):
         return (hide(pixels, hidden, generator, self.filling, self.mean, others) * 255).round() / 255
 
 
-def write_occluded(view: CoveredPictures, out: Path) -> Row:
-    """The covered pictures as a COCO folder for other frameworks: images/*.png and instances.json; what was hidden.
+def write_occluded(view: CoveredImages, out: Path) -> Row:
+    """The covered images as a COCO folder for other frameworks: images/*.png and instances.json; what was hidden.
 
     A masked annotation has `masked` 1. Every one has the pixels of it that its own block hides, and those that a block
     laid over another object does in addition.
@@ -126,7 +126,7 @@ def write_occluded(view: CoveredPictures, out: Path) -> Row:
     (out / "images").mkdir(parents=True, exist_ok=True)
     truth: Truth = {
         "info": {
-            "description": f"{HIDDEN} objects a picture, {view.share:.0%} of each hidden; "
+            "description": f"{HIDDEN} objects per image, {view.share:.0%} of each hidden; "
             f"fill {view.filling}, mask seed {view.seed}, truth {'visible part' if view.visible else 'as annotated'}"
         },
         "images": [],
@@ -156,12 +156,12 @@ def without_pixels(one: Covered) -> Covered:
 
 
 def summary(covers: Sequence[Covered]) -> Row:
-    """How many pictures had two objects to hide, one or none; and which share of the objects' pixels went."""
+    """How many images had two objects to hide, one or none; and which share of the objects' pixels went."""
     counts = [len(one.masked) for one in covers]
     whole = sum(area for one in covers for area in one.areas)
     own, by_other = (sum(n for one in covers for n in getattr(one.cover, name)) for name in ("own", "by_other"))
     return {
-        "pictures": len(covers),
+        "images": len(covers),
         "two objects": sum(count == HIDDEN for count in counts),
         "one object": counts.count(1),
         "no object": counts.count(0),

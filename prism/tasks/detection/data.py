@@ -9,9 +9,9 @@ from PIL import Image
 from torch import Tensor
 
 from prism.data.annotations import Target
-from prism.data.coco import CocoPictures
-from prism.data.objects import ScenePictures, open_annotated
-from prism.data.pictures import unit_pixels
+from prism.data.coco import CocoImages
+from prism.data.images import unit_pixels
+from prism.data.objects import SceneImages, open_annotated
 from prism.model.creation import Checkpoint
 
 SIDE = 96  # of scenes, where no detector says it
@@ -45,7 +45,7 @@ def open_for(
     limit: int | None = None,
     visible: bool = False,
     masks: bool | None = None,
-) -> CocoPictures | ScenePictures:
+) -> CocoImages | SceneImages:
     """The images that these detectors are evaluated on. Scenes are of the size and the truth of their training.
 
     `visible` asks of scenes for what is seen of objects, whatever was trained. Unless told, annotations must have
@@ -63,5 +63,5 @@ def open_for(
 
 def name_broken(images: Any, quiet: bool = False) -> None:
     """What is left out must be known to whoever reads the numbers."""
-    if isinstance(images, CocoPictures) and images.broken and not quiet:
+    if isinstance(images, CocoImages) and images.broken and not quiet:
         print(images.summary(), file=sys.stderr)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.models.detection import MaskRCNN
 
 from prism.data.annotations import Annotated
-from prism.data.pictures import unit_pixels
+from prism.data.images import unit_pixels
 from prism.metrics.average_precision import Result, as_results, by_subset, flagged, ground_truth, instances
 from prism.metrics.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.model.creation import Checkpoint
@@ -44,9 +44,9 @@ class DetectorSubject(NamedTuple):
 def detect(
     network: DetectionNetwork, pictures: Annotated, accelerator: Accelerator, batch: int, workers: int
 ) -> list[Result]:
-    """What the network finds in all pictures, as COCO's result files have it; the same list in every process."""
+    """What the network finds in all images, as COCO's result files have it; the same list in every process."""
     own = _Own(pictures, accelerator.process_index, accelerator.num_processes)
-    # with this collation a batch stays a list: pictures differ in size
+    # with this collation a batch stays a list: images differ in size
     batches: Iterable[list[tuple[Tensor, int]]] = DataLoader(own, batch, num_workers=workers, collate_fn=list)
     results = []
     for pairs in batches:
@@ -105,11 +105,11 @@ def _subsets(truth: dict[str, Any]) -> dict[str, set[int]]:
 
 class Costs(NamedTuple):
     parameters: int
-    macs: float  # of a picture
+    macs: float  # of an image
 
 
 def costs(design: Design, classes: int, size: tuple[int, int] = (800, 1333), **arguments: Any) -> Costs:
-    """Of a detector and a picture of this size, in which as much is found as may be.
+    """Of a detector and an image of this size, in which as much is found as may be.
 
     A PRISM inside is counted at the paper's mean steps.
     """
@@ -142,7 +142,7 @@ def _padded(side: int) -> int:
 
 
 class _Own(Dataset[tuple[Tensor, int]]):
-    """This process's pictures of a split: every world-th one."""
+    """This process's images of a split: every world-th one."""
 
     def __init__(self, pictures: Annotated, rank: int, world: int):
         self.pictures, self.indices = pictures, range(rank, len(pictures), world)

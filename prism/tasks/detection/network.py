@@ -28,7 +28,7 @@ from prism.tasks.detection.recipes import NORM_GROUPS, Head
 from prism.tasks.learner import find_prism
 
 TITLES: dict[Head, str] = {"retinanet": "RetinaNet", "maskrcnn": "Mask R-CNN"}
-MOST = 100  # detections of a picture: COCO counts no more
+MOST = 100  # detections of an image: COCO counts no more
 
 
 class Design(NamedTuple):
@@ -38,10 +38,10 @@ class Design(NamedTuple):
     head: Head = "retinanet"
     width: int = 256  # of the feature pyramid and the heads
     anchor: int = 32  # side of the smallest anchor in pixels
-    sizes: tuple[int, ...] = (800,)  # short sides: in training one is drawn for each picture, judged is at the last
+    sizes: tuple[int, ...] = (800,)  # short sides: in training one is drawn for each image, evaluated is at the last
     longest: int = 1333  # but no side is longer
-    proposals: int = 1000  # regions that Mask R-CNN looks at; in training it draws from twice as many
-    regions: int = 512  # of these that one picture trains
+    proposals: int = 1000  # regions that Mask R-CNN sees; in training it draws from twice as many
+    regions: int = 512  # of these that one image trains
     norm: bool = False  # group norms in the pyramid and the heads, for which a short training is grateful
 
 
@@ -70,10 +70,10 @@ class PyramidMaps(nn.Module):
 
 
 class DetectionNetwork(nn.Module):
-    """Pictures (3, H, W) in [0, 1], each of its own size -> a dict a picture: boxes, labels from 1, scores, masks.
+    """Images (3, H, W) in [0, 1], each of its own size -> one dict per image: boxes, labels from 1, scores, masks.
 
     The dicts are torchvision's, but masks (n, 1, H, W) are bool. In training, with targets, it gives the losses.
-    When judged, only pictures of one size share a batch: none is padded to another's size, which would enter slots,
+    When evaluated, only images of one size share a batch: none is padded to another's size, which would enter slots,
     positions and the halting of PRISM.
     """
 
@@ -124,7 +124,7 @@ class _Transform(GeneralizedRCNNTransform):
     def resize(self, image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
         height, width = image.shape[-2:]
         if min(height, width) * self.max_size < max(height, width):
-            raise ValueError(f"a picture of {width} x {height} pixels is too thin: it would shrink to nothing")
+            raise ValueError(f"an image of {width} x {height} pixels is too thin: it would shrink to nothing")
         return super().resize(image, target)
 
     def postprocess(
@@ -146,7 +146,7 @@ class _Transform(GeneralizedRCNNTransform):
 
 
 def _retinanet(design: Design, backbone: PyramidBackbone, classes: int) -> RetinaNet:
-    """Strides 8 to 32, and P6 and P7 above them; nine anchors a place. Class 0 never occurs, as torchvision has it."""
+    """Strides 8 to 32, and P6 and P7 above them; nine anchors per place. Class 0 never occurs, as in torchvision."""
     width, norm = design.width, design.norm
     maps = PyramidMaps(backbone, 1, width, LastLevelP6P7(backbone.channels[-1], width), norm)
     octaves = [tuple(int(side * 2 ** (third / 3)) for third in range(3)) for side in _sides(design.anchor)]
@@ -215,7 +215,7 @@ def _widened(_: nn.Module, __: Any, answer: Any) -> Any:
 
 
 def _of_one_size(pictures: Sequence[Tensor]) -> Iterator[list[int]]:
-    """Places of the pictures of each size."""
+    """Places of the images of each size."""
     places: dict[torch.Size, list[int]] = defaultdict(list)
     for place, picture in enumerate(pictures):
         places[picture.shape].append(place)

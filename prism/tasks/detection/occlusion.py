@@ -24,7 +24,7 @@ from prism.occlusion.runner import Benchmark, Progress, fingerprint, ready, refu
 from prism.occlusion.settings import CLEAN, Job, Setting
 from prism.reporting.figures import image_grid, pixels, save
 from prism.reporting.tables import Row, Tables
-from prism.tasks.detection.covering import Covered, CoveredPictures, summary, without_pixels, write_occluded
+from prism.tasks.detection.covering import Covered, CoveredImages, summary, without_pixels, write_occluded
 from prism.tasks.detection.evaluate import DetectorSubject
 from prism.tasks.detection.report import subset_table
 from prism.tasks.task import Hiding, Place
@@ -95,13 +95,13 @@ class DetectionBenchmark(Benchmark):
         ]
         return rows, [which | found.blocks]
 
-    def covered(self, job: Job) -> CoveredPictures:
+    def covered(self, job: Job) -> CoveredImages:
         setting, filling, seed = job
         if setting.kind not in (CLEAN.kind, "M"):
             raise ValueError(f"detection hides parts of objects, such as M30; got {setting.name}")
-        return CoveredPictures(self.images, setting.hidden_share, filling, seed, self.visible)
+        return CoveredImages(self.images, setting.hidden_share, filling, seed, self.visible)
 
-    def show(self, subjects: Sequence[DetectorSubject], covered: CoveredPictures) -> Pass:
+    def show(self, subjects: Sequence[DetectorSubject], covered: CoveredImages) -> Pass:
         """All images to all subjects; processes share the batches."""
         ready((subject.network for subject in subjects), self.device)
         own = Part([], [[] for _ in subjects])

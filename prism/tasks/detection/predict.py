@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
-from prism.data.pictures import check_pictures, read_picture, unit_pixels
+from prism.data.images import check_images, read_image, unit_pixels
 from prism.metrics.average_precision import as_results
 from prism.occlusion.hiding import hide
 from prism.occlusion.masks import mask_generator
@@ -40,17 +40,17 @@ def draw(
 ) -> list[Row]:
     """Write NAME-detected.png and .json of every image into `out`; return rows of what was found.
 
-    With an occlusion also NAME-detected-occluded.png and .json: of the picture in which two of the objects found are
+    With an occlusion also NAME-detected-occluded.png and .json: of the image in which two of the objects found are
     hidden, if any was found.
     """
     for name, number in (("threshold", threshold), ("share", occlusion.share if occlusion else 0)):
         if not 0 <= number <= 1:
             raise ValueError(f"{name} must lie between 0 and 1, got {number}")
-    check_pictures(images)
+    check_images(images)
     out.mkdir(parents=True, exist_ok=True)
     rows = []
     for path in images:
-        picture, stem = unit_pixels(read_picture(path)), out / f"{path.stem}-detected"
+        picture, stem = unit_pixels(read_image(path)), out / f"{path.stem}-detected"
         found = _confident(detector.network([picture])[0], threshold)
         rows.append(_write(detector, picture, found, stem, str(path)))
         if occlusion and len(found["labels"]):
@@ -93,9 +93,9 @@ def _confident(found: dict[str, Tensor], threshold: float) -> dict[str, Tensor]:
 
 
 def _hidden(found: Mapping[str, Tensor], picture: Tensor, occlusion: Occlusion) -> Tensor:
-    """The picture with a block over each of two objects that were found; without masks, of their boxes."""
+    """The image with a block over each of two objects that were found; without masks, of their boxes."""
     masks = found["masks"][:, 0] if "masks" in found else _filled_boxes(found["boxes"], picture)
-    generator = mask_generator(crc32(picture.numpy().tobytes()), occlusion.seed)  # alike beside any other pictures
+    generator = mask_generator(crc32(picture.numpy().tobytes()), occlusion.seed)  # alike beside any other images
     every = torch.ones(len(masks), dtype=torch.bool)
     blocks = cover(masks, every, occlusion.share, generator).hidden
     return hide(picture, blocks, generator)

@@ -23,11 +23,11 @@ class Detection(Recipe):
     frozen: int = 0
     """stages of the backbone, from the first, that stay as they are"""
     split: str = "val"
-    """the split that is judged"""
+    """the split that is evaluated"""
     amodal: bool = True
     """of scenes: whole objects, or only what is seen of them"""
     sizes: Annotated[tuple[int, ...], arg(metavar="SIDE...")] = (800,)
-    """short sides of the pictures: in training one is drawn for each, judged is at the last"""
+    """short sides of the images: in training one is drawn for each, evaluated is at the last"""
     longest: int = 1333
     """but no side is longer"""
     width: int = 256
@@ -35,9 +35,9 @@ class Detection(Recipe):
     anchor: int = 32
     """side of the smallest anchor in pixels"""
     proposals: int = 1000
-    """regions of a picture that Mask R-CNN looks at"""
+    """regions of an image that Mask R-CNN sees"""
     regions: int = 512
-    """regions of a picture that train Mask R-CNN"""
+    """regions of an image that train Mask R-CNN"""
     norm: bool = False
     """group norms in the feature pyramid and the heads: a short training gets further with them"""
     own_losses: bool = True
@@ -135,7 +135,7 @@ def _voc() -> dict[str, Any]:
     return dict(
         data="voc2012-seg256",
         prism_network=LEAN,  # as the Imagenette weights that it starts from
-        limit=300,  # of 1,449 while it trains: `prism occlusion` judges all
+        limit=300,  # of 1,449 while it trains: `prism occlusion` evaluates all
         sizes=(256,),
         longest=256,
         width=64,

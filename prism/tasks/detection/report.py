@@ -152,7 +152,7 @@ def words(rows: Rows, blocks: Rows) -> str:
     if blocks:
         hidden = blocks[0]
         found.append(
-            f"Of {hidden['pictures']} images, {hidden['two objects']} have two objects or more that can lose a part, "
+            f"Of {hidden['images']} images, {hidden['two objects']} have two objects or more that can lose a part, "
             f"{hidden['one object']} have one and {hidden['no object']} none."
         )
         if hidden["left out"]:

@@ -10,7 +10,7 @@ from accelerate import Accelerator, PartialState
 from torch import nn
 
 from prism.data.annotations import Annotated
-from prism.data.coco import CocoPictures
+from prism.data.coco import CocoImages
 from prism.data.objects import open_annotated
 from prism.data.stream import Batch, ShuffledStream, listed
 from prism.metrics.average_precision import ground_truth, judge
@@ -60,7 +60,7 @@ class DetectionTask(Task):
             name_broken(images, quiet=ranks.rank > 0)
         check_splits(recipe, trained, shown)
         learner = self.learner(recipe, trained.classes)
-        groups = trained.groups() if isinstance(trained, CocoPictures) else None
+        groups = trained.groups() if isinstance(trained, CocoImages) else None
         batch = recipe.batch // recipe.accumulate
         transform = training_transform(recipe.flip)
         stream = ShuffledStream(trained, transform, batch, recipe.seed, ranks, recipe.workers, listed, groups)
@@ -147,7 +147,7 @@ def design_of(recipe: Detection) -> Design:
 
 
 def check_splits(recipe: Detection, trained: Any, shown: Any) -> None:
-    files = [images.file for images in (trained, shown) if isinstance(images, CocoPictures)]
+    files = [images.file for images in (trained, shown) if isinstance(images, CocoImages)]
     if len({*files}) < len(files):
         raise ValueError(f"{files[0]} would be trained on and evaluated: split it, as instances_{{train,val}}.json")
     if (trained.categories, trained.classes) != (shown.categories, shown.classes):

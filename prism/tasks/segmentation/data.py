@@ -11,8 +11,8 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as show
 
-from prism.data.segmentation import VOID, Sides, fitted
-from prism.data.stream import Batch, Sample, View
+from prism.data.label_maps import VOID, Sides, fitted
+from prism.data.stream import Batch, Sample, Transform
 
 DISTORTION = {"brightness": 0.125, "contrast": 0.5, "saturation": 0.5, "hue": 0.05}  # each in every other image
 
@@ -25,7 +25,7 @@ def training_transform(
     scales: tuple[float, float] = (0.5, 2.0),
     flip: bool = True,
     distortion: bool = True,
-) -> View:
+) -> Transform:
     """Fit, scale at random, cut out a square (filled up with the mean colour and void), mirror, distort, normalise.
 
     Draws from torch's generator, which the stream seeds for each sample.
@@ -50,7 +50,7 @@ def training_transform(
         scale = float(torch.empty(()).uniform_(*scales))
         sides = [max(1, round(height * scale)), max(1, round(width * scale))]
         image = show.resize(show.pil_to_tensor(picture), sides, antialias=True)
-        # "nearest" alone would move labels by half a pixel against the picture
+        # "nearest" alone would move labels by half a pixel against the image
         numbers = show.resize(torch.from_numpy(labels)[None], sides, v2.InterpolationMode.NEAREST_EXACT)
         image, numbers = augment(tv_tensors.Image(image), tv_tensors.Mask(numbers[0]))
         return image.as_subclass(Tensor), numbers.as_subclass(Tensor)
@@ -59,7 +59,7 @@ def training_transform(
 
 
 def stacked_labels(samples: Sequence[Sample]) -> Batch:
-    """Pictures and labels of one size as two tensors."""
+    """Images and labels of one size as two tensors."""
     return Batch(
         torch.stack([sample.picture for sample in samples]),
         torch.stack([sample.target for sample in samples]),

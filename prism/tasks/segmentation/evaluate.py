@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from prism.data.segmentation import LabelledImages, Segmented, Sides
+from prism.data.label_maps import LabelledImages, Segmented, Sides
 from prism.metrics.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
 from prism.metrics.iou import Counts, added, count, scores
 from prism.model.backbone import Prism
@@ -113,9 +113,9 @@ def subjects_of(checkpoints: Sequence[Checkpoint], classes: Sequence[str], **how
 
 
 def costs(model: nn.Module, size: tuple[int, int] = COST_SIZE) -> tuple[int, float]:
-    """Parameters, and multiply-accumulates of a picture; a PRISM inside is counted at the paper's mean steps.
+    """Parameters, and multiply-accumulates of an image; a PRISM inside is counted at the paper's mean steps.
 
-    Of the network itself: sizes, windows and mirrored views that it is used with are not its own.
+    Of the network itself: sizes, windows and mirrored images that it is used with are not its own.
     """
     model = getattr(model, "network", model)
     inner = next((module for module in model.modules() if isinstance(module, Prism)), None)
@@ -132,7 +132,7 @@ def costs(model: nn.Module, size: tuple[int, int] = COST_SIZE) -> tuple[int, flo
 
 
 def _by_size(shown: Sequence[Shown]) -> list[Shown]:
-    """Pictures of one size together, (B, ...) each, so that none is padded or scaled for another's sake."""
+    """Images of one size together, (B, ...) each, so that none is padded or scaled for another's sake."""
     groups: dict[torch.Size, list[Shown]] = defaultdict(list)
     for one in shown:
         groups[one.labels.shape].append(one)

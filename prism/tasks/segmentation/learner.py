@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from prism.data.segmentation import VOID
+from prism.data.label_maps import VOID
 from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_steps, prism_losses
 from prism.tasks.segmentation.network import SemanticFPN
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torchvision.ops import FeaturePyramidNetwork
 
 from prism.baselines.pyramid import STRIDES, PyramidBackbone
+from prism.data.label_maps import Sides, fitted
 from prism.data.preprocessing import Preprocessing
-from prism.data.segmentation import Sides, fitted
 from prism.model.backbone import Trace
 from prism.model.metadata import Check, Metadata, checked, either, nothing, number, read_metadata, several, whole
 from prism.model.weights import load_weights
@@ -33,7 +33,7 @@ class SemanticFPN(nn.Module):
     """A backbone's four maps, joined from coarse to fine, each brought to stride 4, summed, classified.
 
     `width` is the pyramid's; the branches have half of it (256 and 128 in PVTv2's configuration, whose 17.8 M the
-    paper's table repeats). `mean` and `std` are those of the pictures that the backbone knows.
+    paper's table repeats). `mean` and `std` are those of the images that the backbone knows.
     """
 
     def __init__(self, model: str, classes: Sequence[str], width: int = 256, dropout: float = 0.0, **arguments: Any):
@@ -83,11 +83,11 @@ class SemanticFPN(nn.Module):
 
 
 class Inference(nn.Module):
-    """A segmenter as it is used, on pictures of any size: scores (B, C, H, W), whose highest is the answer.
+    """A segmenter as it is used, on images of any size: scores (B, C, H, W), whose highest is the answer.
 
-    `fit` brings pictures into sides (long, short) first. With a `window`, squares of that side are looked at every
-    `stride` pixels, and logits averaged where they overlap; a picture that the window covers is seen whole. With
-    `flip` or several `scales` the scores are probabilities, averaged over mirrored and scaled pictures.
+    `fit` brings images into sides (long, short) first. With a `window`, squares of that side are seen every
+    `stride` pixels, and logits averaged where they overlap; an image that the window covers is seen whole. With
+    `flip` or several `scales` the scores are probabilities, averaged over mirrored and scaled images.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ def _branch(width: int, doublings: int) -> nn.Sequential:
 
 
 def _starts(length: int, window: int, stride: int) -> list[int]:
-    """Where windows begin; the last one ends with the picture."""
+    """Where windows begin; the last one ends with the image."""
     last = max(0, length - window)
     return sorted({min(start, last) for start in range(0, last + stride, stride)})
 

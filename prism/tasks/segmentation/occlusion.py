@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from prism.data.segmentation import VOID
+from prism.data.label_maps import VOID
 from prism.metrics.iou import class_rows, scores
 from prism.occlusion.hiding import Images
 from prism.occlusion.runner import Benchmark, Progress, Subject, fingerprint, ready, refuse_mixtures

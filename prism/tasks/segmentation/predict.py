@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from prism.data.pictures import check_pictures, read_picture
+from prism.data.images import check_images, read_image
 from prism.occlusion.runner import Subject
 from prism.reporting.figures import class_colours, contours
 from prism.reporting.tables import Row
 from prism.tasks.segmentation.evaluate import label_pixels
 
 DPI = 110
-SIDE = 5.0  # inches of the picture's long side
+SIDE = 5.0  # inches of the image's long side
 OPACITY = 0.6
 SHOWN = 3  # classes that a row of the table has room for
 
@@ -25,11 +25,11 @@ SHOWN = 3  # classes that a row of the table has room for
 @torch.inference_mode()
 def segment(subject: Subject, classes: Sequence[str], images: Sequence[Path], out: Path) -> list[Row]:
     """Write NAME-overlay.png and NAME-mask.png of every image into `out`; return rows of what was found."""
-    check_pictures(images)
+    check_images(images)
     out.mkdir(parents=True, exist_ok=True)
     rows = []
     for path in images:
-        pixels = np.array(read_picture(path))
+        pixels = np.array(read_image(path))
         image = torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255
         labels = label_pixels(subject, image, len(classes))[0].numpy().astype(np.uint8)
         index_mask(labels, len(classes)).save(out / f"{path.stem}-mask.png")
@@ -41,14 +41,14 @@ def segment(subject: Subject, classes: Sequence[str], images: Sequence[Path], ou
 
 
 def index_mask(labels: np.ndarray, classes: int) -> Image.Image:
-    """A palette picture: its pixels are class numbers, its colours those of the overlay."""
+    """A palette image: its pixels are class numbers, its colours those of the overlay."""
     mask = Image.fromarray(labels)
     mask.putpalette((class_colours(classes) * 255).round().astype(np.uint8).tobytes())
     return mask
 
 
 def overlay(pixels: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> Figure:
-    """Classes as colours over the grey picture, contours in white, and a legend of what is there."""
+    """Classes as colours over the grey image, contours in white, and a legend of what is there."""
     colours = class_colours(len(classes))
     grey = pixels.mean(-1, keepdims=True) / 255
     drawn = (1 - OPACITY) * grey + OPACITY * colours[labels]
@@ -66,7 +66,7 @@ def overlay(pixels: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> F
 
 
 def _shares(labels: np.ndarray) -> list[tuple[int, float]]:
-    """Classes that are there and their shares of the picture, largest first."""
+    """Classes that are there and their shares of the image, largest first."""
     numbers, counts = np.unique(labels, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     return [(int(numbers[place]), float(counts[place] / labels.size)) for place in order]

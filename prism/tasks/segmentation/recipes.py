@@ -17,13 +17,13 @@ class Segmentation(Recipe):
     dropout: float = 0.1
     """share of channels that the classifier does without in training"""
     splits: tuple[str, ...] = ("val",)
-    """splits that are judged; the first one names the best epoch"""
+    """splits that are evaluated; the first one names the best epoch"""
     size: int = 512
-    """side of the squares that training sees; of scenes, of whole pictures"""
+    """side of the squares that training sees; of scenes, of whole images"""
     fit: tuple[int, int] | None = None
-    """long and short side that pictures are fitted into, in training and when judged; by default none are"""
+    """long and short side that images are fitted into, in training and when evaluated; by default none are"""
     scales: tuple[float, float] = (0.5, 2.0)
-    """by how much training shrinks and enlarges pictures"""
+    """by how much training shrinks and enlarges images"""
     distortion: bool = True
     """whether training changes brightness, contrast, saturation and hue"""
     own_losses: bool = True
@@ -41,7 +41,7 @@ class Segmentation(Recipe):
         if self.fit is not None and min(self.fit) < 1:
             raise ValueError(f"sides to fit into must be at least 1, got {self.fit}")
         if not self.splits:
-            raise ValueError("name at least one split to judge")
+            raise ValueError("name at least one split to evaluate")
 
 
 def ade20k_semfpn() -> Segmentation:
@@ -82,7 +82,7 @@ def voc_semfpn() -> Segmentation:
         out=Path("runs/voc-semfpn"),
         data="voc2012-seg256",
         prism_network=LEAN,  # as the Imagenette weights that it starts from
-        limit=300,  # of 1,449 while it trains: `prism occlusion` judges all
+        limit=300,  # of 1,449 while it trains: `prism occlusion` evaluates all
         width=64,
         size=160,
         fit=(256, 256),
@@ -114,7 +114,7 @@ def scenes_semfpn() -> Segmentation:
         size=96,
         length=12_000,
         epochs=9,
-        batch=8,  # after as many pictures a little further than 16
+        batch=8,  # after as many images a little further than 16
         lr=1.5e-3,
         weight_decay=0.01,
         schedule="poly",

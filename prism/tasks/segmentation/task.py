@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from prism.data.segmentation import VOID, LabelledImages, Segmented, open_segmentation
+from prism.data.label_maps import VOID, LabelledImages, Segmented, open_segmentation
 from prism.data.sources import limited
 from prism.data.stream import Batch, ShuffledStream
 from prism.model.creation import Checkpoint

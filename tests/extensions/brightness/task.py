@@ -6,7 +6,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from prism.data.pictures import read_picture, unit_pixels
+from prism.data.images import read_image, unit_pixels
 from prism.data.scenes import Scenes
 from prism.data.stream import Batch, ShuffledStream
 from prism.model.creation import Checkpoint
@@ -99,7 +99,7 @@ class BrightnessTask(Task):
 
     def predict(self, checkpoint: Checkpoint, images: Sequence[Path], out: Path, **options: Any) -> list[Row]:
         [network] = self.subjects([checkpoint], None, None)
-        shown = [unit_pixels(read_picture(path))[None] for path in images]
+        shown = [unit_pixels(read_image(path))[None] for path in images]
         return [{"image": str(p), "brightness": float(network(i))} for p, i in zip(images, shown, strict=True)]
 
     def occlusion(

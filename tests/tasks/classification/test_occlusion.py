@@ -100,7 +100,7 @@ def test_what_was_kept_is_of_these_very_files_and_labels(pictures: Path, tmp_pat
         (["--data", "{val}", "--fills", "plaid"], "got 'plaid'"),
         (["--data", "{val}", "--pretrained"], "could not load pretrained weights for resnet10t"),
         (["--data", "{val}", "--limit", "0"], "limit must be at least 1, got 0"),
-        (["--data", "{spoilt}"], "spoilt.png cannot be read as a picture"),
+        (["--data", "{spoilt}"], "spoilt.png cannot be read as an image"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -112,7 +112,7 @@ def test_bad_input_is_one_sentence(
     monkeypatch.setattr("timm.models._builder.load_pretrained", unreachable)
     spoilt = tmp_path / "bad"
     (spoilt / "a").mkdir(parents=True)
-    (spoilt / "a" / "spoilt.png").write_text("no picture")
+    (spoilt / "a" / "spoilt.png").write_text("no image")
     places = {"missing": tmp_path / "nowhere", "val": pictures, "spoilt": spoilt}
     command = ["occlusion", "resnet10t", "--size", "32", "--workers", "0", "--out", str(tmp_path / "out")]
     with pytest.raises(SystemExit) as stopped:

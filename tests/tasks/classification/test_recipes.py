@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors import safe_open
 
 from prism.cli import main
-from prism.data.sources import open_pictures
+from prism.data.sources import open_images
 from prism.model.metadata import read_metadata
 from prism.tasks.classification.recipes import imagenet, imagenette, scenes
 from prism.tasks.classification.task import TASK
@@ -58,7 +58,7 @@ def test_hiding_covers_cells_of_some_pictures_in_training_only(tmp_path: Path):
         recipe = small_recipe(tmp_path / str(hiding), data=data, length=None, hiding=hiding, scattered=0.5, size=32)
         batches = list(TASK.job(recipe, Accelerator(cpu=True)).stream.epoch(0))
         pictures = torch.cat([batch.pictures for batch in batches])
-        blank[hiding] = (pictures == 0).all(1).flatten(1).float().mean(1)  # of each picture, the share that is hidden
+        blank[hiding] = (pictures == 0).all(1).flatten(1).float().mean(1)  # of each image, the share that is hidden
     assert not blank[False].any()
     assert 0.2 < (blank[True] > 0).float().mean() < 0.8
 
@@ -77,7 +77,7 @@ def test_what_is_held_out_is_judged_and_never_trained_on(tmp_path: Path):
     data = str(folder_of_classes(tmp_path / "data"))
     held, rest, whole = (
         [pictures.name(n) for n in range(len(pictures))]
-        for pictures in (open_pictures(data, split) for split in ("held-out", "rest", "train"))
+        for pictures in (open_images(data, split) for split in ("held-out", "rest", "train"))
     )
     assert sorted(held + rest) == sorted(whole)
     assert len(held) == 5  # of 24
@@ -123,7 +123,7 @@ def test_an_unreadable_picture_stops_an_evaluation_in_one_sentence(tmp_path: Pat
         main(["train", "scenes", *words])
     assert str(stop.value).startswith("prism: ")
     assert str(stop.value).count("\n") == 0
-    assert "class1/3.png cannot be read as a picture" in str(stop.value)
+    assert "class1/3.png cannot be read as an image" in str(stop.value)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from accelerate import Accelerator
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from prism.data.objects import ScenePictures
+from prism.data.objects import SceneImages
 from prism.metrics.average_precision import NUMBERS, Kind, ground_truth, judge
 from prism.metrics.complexity import parameters
 from prism.tasks.detection.data import training_transform as training_view
@@ -32,7 +32,7 @@ def small(head: Head, model: str = "prism_nano", **others: Any) -> Design:
 
 
 def batch(count: int = 2) -> tuple[list[Any], list[Any]]:
-    pictures = ScenePictures("train", count, SIDE)
+    pictures = SceneImages("train", count, SIDE)
     view = training_view(flip=False)
     pairs = [view(*pictures[index]) for index in range(count)]
     return [picture for picture, _ in pairs], [target for _, target in pairs]
@@ -220,7 +220,7 @@ def test_another_file_is_no_detector(tmp_path: Path):
 
 def test_what_it_finds_is_judged_as_by_pycocotools():
     """Against the truth, of which an untrained detector meets little, and against every third of its own answers."""
-    pictures = ScenePictures("val", 3, SIDE)
+    pictures = SceneImages("val", 3, SIDE)
     network = build_network(small("maskrcnn"), 10).eval()
     results = detect(network, pictures, Accelerator(cpu=True), batch=2, workers=0)
     assert {result["image_id"] for result in results} == {0, 1, 2}

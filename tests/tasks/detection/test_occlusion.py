@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor, nn
 
-from prism.data.coco import CocoPictures
-from prism.data.objects import ScenePictures
-from prism.data.pictures import unit_pixels
+from prism.data.coco import CocoImages
+from prism.data.images import unit_pixels
+from prism.data.objects import SceneImages
 from prism.metrics.average_precision import ground_truth
 from prism.occlusion.fills import Fill
 from prism.occlusion.masks import mask_generator
 from prism.occlusion.settings import Job, Setting
 from prism.reporting import tables
 from prism.reporting.pages import publish
-from prism.tasks.detection.covering import CoveredPictures, cover, write_occluded
+from prism.tasks.detection.covering import CoveredImages, cover, write_occluded
 from prism.tasks.detection.evaluate import DetectorSubject
 from prism.tasks.detection.occlusion import DetectionBenchmark, measure, settings_of
 from prism.tasks.detection.report import PUBLISHED, paper_table, report
@@ -69,17 +69,17 @@ def test_crowds_are_not_hidden():
 
 
 def test_the_same_pixels_for_the_same_id_and_seed():
-    """Whatever else the set holds: the same picture at another place is hidden alike, another seed is not."""
-    longer, shorter = (ScenePictures("val", length, 64) for length in (8, 3))
-    one, two = CoveredPictures(longer, 0.5)[2], CoveredPictures(shorter, 0.5)[2]
+    """Whatever else the set holds: the same image at another place is hidden alike, another seed is not."""
+    longer, shorter = (SceneImages("val", length, 64) for length in (8, 3))
+    one, two = CoveredImages(longer, 0.5)[2], CoveredImages(shorter, 0.5)[2]
     assert torch.equal(one.picture, two.picture)
     assert torch.equal(one.cover.hidden, two.cover.hidden)
-    assert not torch.equal(one.cover.hidden, CoveredPictures(longer, 0.5, seed=1)[2].cover.hidden)
+    assert not torch.equal(one.cover.hidden, CoveredImages(longer, 0.5, seed=1)[2].cover.hidden)
 
 
 def test_only_hidden_pixels_change():
-    pictures = ScenePictures("val", 2, 64)
-    clean, covered = CoveredPictures(pictures, 0)[1], CoveredPictures(pictures, 0.3, "black")[1]
+    pictures = SceneImages("val", 2, 64)
+    clean, covered = CoveredImages(pictures, 0)[1], CoveredImages(pictures, 0.3, "black")[1]
     assert torch.equal(clean.picture, unit_pixels(pictures[1][0]))
     hidden = covered.cover.hidden
     assert torch.equal(covered.picture[:, ~hidden], clean.picture[:, ~hidden])
@@ -89,11 +89,11 @@ def test_only_hidden_pixels_change():
 
 
 def test_the_truth_is_amodal_or_what_is_left():
-    pictures = ScenePictures("val", 4, 64)
+    pictures = SceneImages("val", 4, 64)
     before = ground_truth(pictures)["annotations"]
-    amodal = [a for one in map(CoveredPictures(pictures, 0.5).__getitem__, range(4)) for a in one.annotations]
+    amodal = [a for one in map(CoveredImages(pictures, 0.5).__getitem__, range(4)) for a in one.annotations]
     assert amodal == before
-    view = CoveredPictures(pictures, 0.5, visible=True)
+    view = CoveredImages(pictures, 0.5, visible=True)
     for index in range(4):
         one, (_, target) = view[index], pictures[index]
         left = {a["id"]: a for a in one.annotations}
@@ -103,10 +103,10 @@ def test_the_truth_is_amodal_or_what_is_left():
 
 
 def test_a_written_folder_holds_what_detectors_see(tmp_path: Path):
-    pictures = ScenePictures("val", 4, 64)
-    view = CoveredPictures(pictures, 0.3, "noise", seed=3)
+    pictures = SceneImages("val", 4, 64)
+    view = CoveredImages(pictures, 0.3, "noise", seed=3)
     summary = write_occluded(view, tmp_path)
-    read = CocoPictures(tmp_path / "instances.json", tmp_path / "images")
+    read = CocoImages(tmp_path / "instances.json", tmp_path / "images")
     assert not read.broken
     assert (read.classes, read.categories) == (pictures.classes, pictures.categories)
     for index in range(len(view)):
@@ -118,13 +118,13 @@ def test_a_written_folder_holds_what_detectors_see(tmp_path: Path):
         for id, mask in zip(*(pictures[index][1][name] for name in ("ids", "masks")), strict=True):
             lost = found[int(id)]["hidden"] + found[int(id)]["hidden_by_other"]
             assert lost == int((mask.bool() & view[index].cover.hidden).sum()), "of masked objects and of others"
-    assert summary["pictures"] == summary["two objects"] == 4
+    assert summary["images"] == summary["two objects"] == 4
     assert summary["hidden by own block"] == pytest.approx(0.3, abs=0.01)
 
 
 @pytest.mark.parametrize(("filling", "expected"), [("mean", "8db1a92fb0d9705b"), ("noise", "812d9e6f4e1c8dea")])
 def test_pixels_are_the_same_on_every_machine(filling: Fill, expected: str):
-    view = CoveredPictures(ScenePictures("val", 4, 64), 0.3, filling, seed=1)
+    view = CoveredImages(SceneImages("val", 4, 64), 0.3, filling, seed=1)
     pixels = torch.stack([view[index].picture for index in range(4)])
     assert sha256((pixels * 255).round().byte().numpy().tobytes()).hexdigest()[:16] == expected
 
@@ -132,7 +132,7 @@ def test_pixels_are_the_same_on_every_machine(filling: Fill, expected: str):
 class Knowing(nn.Module):
     """A detector that knows the truth, except of objects that lost pixels: it wants to see most of what it names."""
 
-    def __init__(self, pictures: ScenePictures):
+    def __init__(self, pictures: SceneImages):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(7))
         self.known = [(unit_pixels(pictures[index][0]), pictures[index][1]) for index in range(len(pictures))]
@@ -152,15 +152,15 @@ class Knowing(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def pictures() -> ScenePictures:
-    return ScenePictures("val", 6, 64)
+def pictures() -> SceneImages:
+    return SceneImages("val", 6, 64)
 
 
-def subject(pictures: ScenePictures, head: str = "Mask R-CNN", masks: bool = True) -> DetectorSubject:
+def subject(pictures: SceneImages, head: str = "Mask R-CNN", masks: bool = True) -> DetectorSubject:
     return DetectorSubject("knowing", head, "1", Knowing(pictures), masks, pictures.categories)
 
 
-def test_the_benchmark_tells_masked_from_untouched(pictures: ScenePictures):
+def test_the_benchmark_tells_masked_from_untouched(pictures: SceneImages):
     rows, blocks = DetectionBenchmark(pictures, settings=settings_of((0, 0.3))).run([subject(pictures)])
     found = {(row["setting"], row["subset"]): row for row in rows}
     for subset in ("all", "masked", "untouched"):
@@ -184,12 +184,12 @@ def test_pictures_with_fewer_than_two_objects_are_counted(tmp_path: Path):
     images = [dict(id=n, file_name="a.png", width=12, height=10) for n in range(3)]
     (tmp_path / "a.json").write_text(json.dumps(dict(images=images, annotations=annotations, categories=[dict(id=1)])))
     Image.new("RGB", (12, 10)).save(tmp_path / "a.png")
-    benchmark = DetectionBenchmark(CocoPictures(tmp_path / "a.json", tmp_path), batch=2)
+    benchmark = DetectionBenchmark(CocoImages(tmp_path / "a.json", tmp_path), batch=2)
     _, [blocks] = benchmark.measure([], Job(Setting("M", 30), "mean", 0))
     assert (blocks["two objects"], blocks["one object"], blocks["no object"], blocks["objects"]) == (1, 1, 1, 3)
 
 
-def test_batches_and_workers_change_nothing(pictures: ScenePictures):
+def test_batches_and_workers_change_nothing(pictures: SceneImages):
     rows = [
         DetectionBenchmark(pictures, settings_of((0.5,)), batch=batch, workers=workers).run([subject(pictures)])
         for batch, workers in ((1, 0), (4, 1))
@@ -197,13 +197,13 @@ def test_batches_and_workers_change_nothing(pictures: ScenePictures):
     assert rows[0] == rows[1]
 
 
-def test_detectors_can_be_trained_after_they_were_judged(pictures: ScenePictures):
+def test_detectors_can_be_trained_after_they_were_judged(pictures: SceneImages):
     judged = subject(pictures)
     DetectionBenchmark(pictures, settings=settings_of((0,)), device="cpu:0").run([judged])
     sum(weight.sum() for weight in judged.network.parameters()).backward()
 
 
-def test_an_interrupted_run_goes_on(pictures: ScenePictures, tmp_path: Path):
+def test_an_interrupted_run_goes_on(pictures: SceneImages, tmp_path: Path):
     subjects = [subject(pictures)]
     expected = DetectionBenchmark(pictures, settings=settings_of((0, 0.3))).run(subjects)
     kept = DetectionBenchmark(pictures, settings=settings_of((0, 0.3)), folder=tmp_path)
@@ -225,10 +225,10 @@ def test_an_interrupted_run_goes_on(pictures: ScenePictures, tmp_path: Path):
 
 
 def test_rows_are_kept_for_one_truth_alone(tmp_path: Path):
-    """An annotation of one picture among many changes, not one of those that stand for all."""
-    scenes = ScenePictures("val", 5, 64)
+    """An annotation of one image among many changes, not one of those that stand for all."""
+    scenes = SceneImages("val", 5, 64)
     for folder in ("one", "two"):
-        write_occluded(CoveredPictures(scenes, 0), tmp_path / folder)
+        write_occluded(CoveredImages(scenes, 0), tmp_path / folder)
     file = tmp_path / "two" / "instances.json"
     truth = json.loads(file.read_text())
     changed = next(a for a in truth["annotations"] if a["image_id"] == 1 and not a["iscrowd"])
@@ -236,7 +236,7 @@ def test_rows_are_kept_for_one_truth_alone(tmp_path: Path):
     file.write_text(json.dumps(truth))
     found = []
     for folder in ("one", "two"):
-        pictures = CocoPictures(tmp_path / folder / "instances.json", tmp_path / folder / "images")
+        pictures = CocoImages(tmp_path / folder / "instances.json", tmp_path / folder / "images")
         benchmark = DetectionBenchmark(pictures, settings=settings_of((0,)), folder=tmp_path / "kept")
         found.append(benchmark.run([subject(scenes)])[0][0]["box AP"])
     assert found[0] == 1
@@ -252,7 +252,7 @@ def test_settings_are_told_apart_by_name(share: float, name: str):
     assert Setting.parse(name).hidden_share == setting.hidden_share == pytest.approx(share)
 
 
-def test_the_command_s_files(pictures: ScenePictures, tmp_path: Path):
+def test_the_command_s_files(pictures: SceneImages, tmp_path: Path):
     subjects = [subject(pictures), subject(pictures, "RetinaNet", masks=False)]
     found = measure(DetectionBenchmark(pictures, seeds=(0, 1)), subjects, tmp_path, lambda _: None)
     publish(found, report, tmp_path, "Detection")
@@ -277,7 +277,7 @@ def test_the_command_s_files(pictures: ScenePictures, tmp_path: Path):
         assert f"<h2>{head}</h2>" in page
 
 
-def test_a_table_without_one_of_the_heads(pictures: ScenePictures):
+def test_a_table_without_one_of_the_heads(pictures: SceneImages):
     rows, _ = DetectionBenchmark(pictures, settings=settings_of((0,))).run(
         [subject(pictures, "RetinaNet", masks=False)]
     )
@@ -287,6 +287,6 @@ def test_a_table_without_one_of_the_heads(pictures: ScenePictures):
     assert tables.markdown([ours])
 
 
-def test_a_share_above_one_is_refused(pictures: ScenePictures):
+def test_a_share_above_one_is_refused(pictures: SceneImages):
     with pytest.raises(ValueError, match=r"share must lie between 0 and 1, got 1\.5"):
-        CoveredPictures(pictures, 1.5)
+        CoveredImages(pictures, 1.5)

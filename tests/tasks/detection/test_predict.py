@@ -10,7 +10,7 @@ from PIL import Image
 
 from prism.cli import main
 from prism.data.annotations import decode
-from prism.data.objects import ScenePictures
+from prism.data.objects import SceneImages
 from prism.data.scenes import SHAPES, render_scene
 from prism.model.creation import find_checkpoint
 from prism.tasks.detection.data import open_for
@@ -131,7 +131,7 @@ def test_scenes_are_judged_by_the_truth_that_was_trained_or_asked_for(tmp_path: 
     whole, seen = (find_checkpoint("", file) for file in files)
     opened = [open_for([whole], "scenes", "val"), open_for([seen], "scenes", "val"), open_for([], "scenes", "val", 1)]
     opened.append(open_for([whole, seen], "scenes", "val", visible=True))
-    assert [pictures.amodal for pictures in opened if isinstance(pictures, ScenePictures)] == [True, False, True, False]
+    assert [pictures.amodal for pictures in opened if isinstance(pictures, SceneImages)] == [True, False, True, False]
     with pytest.raises(ValueError, match="evaluate them apart"):
         open_for([whole, seen], "scenes", "val")
 
@@ -140,7 +140,7 @@ def test_the_visible_truth_is_hidden_by_nothing(tmp_path: Path):
     main(["occlusion", "--task", "detection", "--data", "scenes", "--limit", "3", "--shares", "0.3", "--write",
           "--visible", "--fills", "black", "--workers", "0", "--out", str(tmp_path)])  # fmt: skip
     truth = json.loads((tmp_path / "M30-black-0" / "instances.json").read_text())
-    scenes = ScenePictures("val", 3).scenes
+    scenes = SceneImages("val", 3).scenes
     for image in truth["images"]:
         own = [a for a in truth["annotations"] if a["image_id"] == image["id"]]
         masks = decode([a["segmentation"] for a in own], (96, 96)).bool()
@@ -162,16 +162,16 @@ def test_occlusion_measures_and_writes_folders(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("detect", "{folder}/no.png", "--checkpoint", "{folder}/maskrcnn.safetensors"), "there is no picture"),
+        (("detect", "{folder}/no.png", "--checkpoint", "{folder}/maskrcnn.safetensors"), "there is no image"),
         (("detect", "{folder}/a.png", "--checkpoint", "{folder}/no.safetensors"), "there is no checkpoint"),
         (
             ("detect", "{folder}/a.png", "{folder}/b/a.png", "--checkpoint", "{folder}/maskrcnn.safetensors"),
-            "two pictures are called a",
+            "two images are called a",
         ),
         ((*DETECT, "{folder}/a.png", "--occlude", "--share", "5"), "share must lie between 0 and 1, got 5"),
         ((*DETECT, "{folder}/a.png", "--threshold", "-1"), "threshold must lie between 0 and 1, got -1"),
-        ((*DETECT, "{folder}/thin.png", "--out", "{folder}"), "a picture of 3000 x 1 pixels is too thin"),
-        (DETECT, "name at least one picture"),
+        ((*DETECT, "{folder}/thin.png", "--out", "{folder}"), "an image of 3000 x 1 pixels is too thin"),
+        (DETECT, "name at least one image"),
         (("eval", "--data", "scenes"), "name at least one model"),
         (("occlusion", *2 * ("{folder}/maskrcnn.safetensors",), "--data", "scenes", "--limit", "2"), "is named twice"),
         ((*MASKRCNN, "--seeds", "0.5"), "whole numbers of at"),

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from prism.data.segmentation import VOID
+from prism.data.label_maps import VOID
 from prism.model.backbone import Prism
 from prism.tasks.learner import Weights, find_prism
 from prism.tasks.segmentation.evaluate import COST_SIZE, costs

@@ -9,14 +9,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from prism.cli import main
-from prism.data.pictures import unit_pixels
-from prism.data.segmentation import VOC_CLASSES, VOID, LabelledImages, open_segmentation, read_mask
-from prism.data.sources import limited, open_pictures, original_index
+from prism.data.images import unit_pixels
+from prism.data.label_maps import VOC_CLASSES, VOID, LabelledImages, open_segmentation, read_mask
+from prism.data.sources import limited, open_images, original_index
 from prism.metrics.iou import scores
 from prism.occlusion.benchmark import CLEAN, Occluded, Setting, Subject
 from prism.occlusion.masks import mask_generator, patch_mask
 from prism.reporting.figures import class_colours
-from prism.tasks.classification.data import OwnPictures
+from prism.tasks.classification.data import OwnImages
 from prism.tasks.segmentation.evaluate import OccludedImages, count_pixels
 from prism.tasks.segmentation.network import SemanticFPN
 from prism.tasks.segmentation.occlusion import CURVE, PAPER_SETTINGS, SegmentationBenchmark
@@ -84,18 +84,18 @@ def test_a_picture_shows_what_the_mask_leaves():
 
 
 def test_a_limit_does_not_change_what_is_hidden():
-    """Nor which pictures are held out: these are a set of their own."""
+    """Nor which images are held out: these are a set of their own."""
     samples = open_segmentation("scenes", "val", 32, 9)
     setting = Setting("PatchMask", 0.5)
     whole, few = (OccludedImages(LabelledImages(data), setting) for data in (samples, limited(samples, 3)))
     for place in range(3):
         assert torch.equal(few[place].image, whole[original_index(limited(samples, 3), place)].image)
-    pictures = open_pictures("scenes", "val", 32, 9)
-    parts = (OwnPictures(data, unit_pixels) for data in (pictures, limited(pictures, 3)))
+    pictures = open_images("scenes", "val", 32, 9)
+    parts = (OwnImages(data, unit_pixels) for data in (pictures, limited(pictures, 3)))
     seen, some = (Occluded(part, setting, "mean", 0, (0, 0, 0)) for part in parts)
     for place in range(3):
         assert torch.equal(some[place][0], seen[original_index(limited(pictures, 3), place)][0])
-    held = open_pictures("scenes", "held-out", 32, 20)
+    held = open_images("scenes", "held-out", 32, 20)
     assert [original_index(held, place) for place in range(4)] == [0, 1, 2, 3]
     assert original_index([7, 7, 7], 2) == 2, "any data set will do"
 
@@ -155,7 +155,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path):
     (tmp_path / "clean-mean-0.json").write_text("cut sh")
     assert kept.run(subjects) == tuple(map(list, expected))
     colour.seen.clear()
-    SegmentationBenchmark(Stripes(6), classes=NAMES, folder=tmp_path).run(subjects)  # other pictures
+    SegmentationBenchmark(Stripes(6), classes=NAMES, folder=tmp_path).run(subjects)  # other images
     nn.init.constant_(colour.gain, -1)  # another model
     assert kept.run(subjects)[0][0]["mIoU"] == 0
     assert sum(map(len, colour.seen)) == 2 * (6 + 7)
@@ -191,7 +191,7 @@ def test_bad_use_is_named(subjects: list[Subject], pictures: Stripes, sentence: 
 
 
 def test_rows_are_kept_for_one_truth_alone(tmp_path: Path):
-    """The mask of one picture among many changes, not one of those that stand for all."""
+    """The mask of one image among many changes, not one of those that stand for all."""
     for kind in ("images", "masks"):
         (tmp_path / kind / "val").mkdir(parents=True)
     for number in range(5):
@@ -286,9 +286,9 @@ def test_segment_draws_an_overlay_and_an_index_mask(weights: Path, voc: Path, tm
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("segment", "{voc}/JPEGImages/9.jpg", "--checkpoint", "{weights}"), "there is no picture"),
-        (("segment", "--checkpoint", "{weights}"), "name at least one picture"),
-        (("segment", "{voc}/a.jpg", "{voc}/b/a.jpg", "--checkpoint", "{weights}"), "two pictures are called a"),
+        (("segment", "{voc}/JPEGImages/9.jpg", "--checkpoint", "{weights}"), "there is no image"),
+        (("segment", "--checkpoint", "{weights}"), "name at least one image"),
+        (("segment", "{voc}/a.jpg", "{voc}/b/a.jpg", "--checkpoint", "{weights}"), "two images are called a"),
         (("segment", "{voc}/JPEGImages/0.jpg", "--checkpoint", "{voc}/no.safetensors"), "there is no checkpoint"),
         (("segment", "{voc}/JPEGImages/0.jpg", "--checkpoint", "{weights}", "--stride", "8"), "needs a window"),
         (("occlusion", "{weights}", "--data", "scenes"), "knows 21 classes, which are not the 11 of"),

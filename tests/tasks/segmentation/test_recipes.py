@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassJaccardIndex
 
 from prism.data import sources
-from prism.data.segmentation import VOID, LabelledImages, open_segmentation
+from prism.data.label_maps import VOID, LabelledImages, open_segmentation
 from prism.tasks.registry import recipes
 from prism.tasks.segmentation import recipes as segmentation
 from prism.tasks.segmentation import task

@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from prism.data.pictures import Unreadable
-from prism.data.segmentation import (
+from prism.data.images import Unreadable
+from prism.data.label_maps import (
     VOC_CLASSES,
     VOID,
     LabelledImages,
@@ -124,7 +124,7 @@ def spoil(root: Path, how: str) -> None:
             save(root / "masks" / "train" / "a.png", mask(0, 7, 1))
         case "no mask":
             save(root / "images" / "train" / "b.png", picture())
-        case "no picture":
+        case "no image":
             save(root / "masks" / "train" / "b.png", mask(0))
         case "colour":
             save(root / "masks" / "train" / "a.png", picture())
@@ -145,12 +145,12 @@ def spoil(root: Path, how: str) -> None:
         ("size", r"a\.png has 20 x 12 pixels, its mask .*a\.png has 19 x 12"),
         ("class", r"a\.png has a pixel of class 7; there are classes 0 to 2"),
         ("no mask", r"b\.png has no partner in .*masks"),
-        ("no picture", r"b\.png has no partner in .*images"),
+        ("no image", r"b\.png has no partner in .*images"),
         ("colour", r"a\.png is no mask: .* mode RGB"),
         ("twins", r"a\.jpg and .*a\.png cannot be told apart"),
         ("text", r"a\.png cannot be read as a mask"),
         ("no classes", r"no .*classes\.txt"),
-        ("empty", "no labelled pictures in"),
+        ("empty", "no labelled images in"),
     ],
 )
 def test_bad_data_is_named(folders: Path, how: str, sentence: str):
@@ -192,7 +192,7 @@ def test_masks_of_other_depths(tmp_path: Path):
 
 
 def coloured(labels: np.ndarray) -> Image.Image:
-    """A picture whose red is its label."""
+    """An image whose red is its label."""
     return Image.fromarray(np.stack([labels * 100, labels * 0, labels * 0], -1).astype(np.uint8))
 
 

@@ -1,4 +1,4 @@
-"""Pictures with a class for every pixel, whatever holds them; and how training shows them.
+"""Images with a class for every pixel, whatever holds them; and how training shows them.
 
 Labels are (H, W) of uint8, classes counted from 0. VOID marks pixels of which nobody says what they show: they are
 never learnt from and never counted.
@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms.v2 import functional as show
 
-from prism.data.pictures import UNREADABLE, Unreadable, fingerprint_files, read_picture
+from prism.data.images import UNREADABLE, Unreadable, fingerprint_files, read_image
 from prism.data.scenes import SHAPES, Scenes
 from prism.data.sources import SCENES, fingerprint, original_index
 
@@ -34,7 +34,7 @@ Sides = tuple[int, int]
 
 
 class Segmented(Protocol):
-    """(picture as PIL reads it, labels) by index. A file that cannot be read raises Unreadable, which names it."""
+    """(image as PIL reads it, labels) by index. A file that cannot be read raises Unreadable, which names it."""
 
     classes: list[str]
 
@@ -81,11 +81,11 @@ class SegmentedScenes(Scenes):
 
 
 class SegmentedFiles:
-    """Pairs of a picture and its mask. `first` is the number that masks give to class 0; the one below it is void."""
+    """Pairs of an image and its mask. `first` is the number that masks give to class 0; the one below it is void."""
 
     def __init__(self, pairs: Sequence[tuple[Path, Path]], classes: Sequence[str], first: int = 0):
         if len(classes) > VOID:
-            raise ValueError(f"masks of a byte a pixel tell at most {VOID} classes, got {len(classes)}")
+            raise ValueError(f"masks of one byte per pixel tell at most {VOID} classes, got {len(classes)}")
         self.pairs, self.classes, self.first = pairs, list(classes), first
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ class SegmentedFiles:
 
     def __getitem__(self, index: int) -> tuple[Image.Image, np.ndarray]:
         path, mask = self.pairs[index]
-        picture, labels = read_picture(path), self._labels(mask)
+        picture, labels = read_image(path), self._labels(mask)
         height, width = labels.shape
         if picture.size != (width, height):
             own = "{} x {}".format(*picture.size)
@@ -117,7 +117,7 @@ class SegmentedFiles:
 
 
 class LabelledImages(Dataset[tuple[Tensor, Tensor]]):
-    """Pictures as judges ask for them: image (3, H, W) in [0, 1], labels (H, W)."""
+    """Images as evaluates ask for them: image (3, H, W) in [0, 1], labels (H, W)."""
 
     def __init__(self, samples: Segmented):
         self.samples = samples
@@ -148,12 +148,12 @@ def read_mask(path: Path) -> np.ndarray:
     except UNREADABLE as error:
         raise Unreadable(f"{path} cannot be read as a mask: {error}") from None
     if numbers.ndim != 2 or numbers.dtype.kind not in "bui":
-        raise ValueError(f"{path} is no mask: a mask has one whole number a pixel, this has mode {image.mode}")
+        raise ValueError(f"{path} is no mask: a mask has one whole number per pixel, this has mode {image.mode}")
     return numbers.astype(np.int32)
 
 
 def fitted(size: Sides, fit: Sides | None) -> Sides:
-    """Height and width of a picture that just fits into sides (long, short); without them its own."""
+    """Height and width of an image that just fits into sides (long, short); without them its own."""
     if fit is None:
         return size
     factor = min(max(fit) / max(size), min(fit) / min(size))
@@ -167,7 +167,7 @@ def _open_ade20k(root: Path, split: str) -> SegmentedFiles:
 
 
 def _ade20k_names(table: Path) -> list[str]:
-    """From the table that comes with the pictures: a heading, then a class a line, its names in the last column."""
+    """From the table that comes with the images: a heading, then one class per line, its names in the last column."""
     if not table.is_file():
         return [f"class {number}" for number in range(1, 1 + ADE20K_CLASSES)]
     names = [line.split("\t")[-1].split(",")[0].strip() for line in table.read_text().splitlines()[1:] if line.strip()]
@@ -193,7 +193,7 @@ def _class_names(root: Path, count: int | None) -> list[str]:
     if listed.is_file():
         return [line.strip() for line in listed.read_text().splitlines() if line.strip()]
     if count is None:
-        raise ValueError(f"there is no {listed} with a class a line: write it, or say how many classes there are")
+        raise ValueError(f"there is no {listed} with one class per line: write it, or say how many classes there are")
     return [f"class {number}" for number in range(count)]
 
 
@@ -222,5 +222,5 @@ def _by_stem(folder: Path) -> dict[str, Path]:
 
 def _some(pairs: list[tuple[Path, Path]], where: Path) -> list[tuple[Path, Path]]:
     if not pairs:
-        raise ValueError(f"there are no labelled pictures in {where}")
+        raise ValueError(f"there are no labelled images in {where}")
     return pairs

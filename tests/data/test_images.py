@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from prism.data.pictures import read_picture
+from prism.data.images import read_image
 from prism.data.preprocessing import Preprocessing
 
 
@@ -36,7 +36,7 @@ def stored(folder: Path, mode: str, suffix: str = "png") -> Path:
     ],
 )
 def test_every_kind_becomes_rgb(mode: str, suffix: str, expected, tmp_path: Path):
-    picture = read_picture(stored(tmp_path, mode, suffix))
+    picture = read_image(stored(tmp_path, mode, suffix))
     assert picture.mode == "RGB"
     assert picture.size == (20, 10)
     if expected:
@@ -47,24 +47,24 @@ def test_exif_rotation_is_undone(tmp_path: Path):
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was held upright
     Image.new("RGB", (20, 10)).save(tmp_path / "turned.jpg", exif=exif)
-    assert read_picture(tmp_path / "turned.jpg").size == (10, 20)
+    assert read_image(tmp_path / "turned.jpg").size == (10, 20)
 
 
 def test_a_single_pixel_is_a_picture(tmp_path: Path):
     Image.new("RGB", (1, 1), "red").save(tmp_path / "one.png")
-    view = Preprocessing(32).unit(read_picture(tmp_path / "one.png"))
+    view = Preprocessing(32).unit(read_image(tmp_path / "one.png"))
     assert view.shape == (3, 32, 32)
     assert view.dtype == torch.float32
     assert torch.equal(view[0], torch.ones(32, 32))
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path):
-    (tmp_path / "text.jpg").write_text("not a picture")
+    (tmp_path / "text.jpg").write_text("not an image")
     (tmp_path / "empty.jpg").touch()
     whole = stored(tmp_path, "RGB", "jpg").read_bytes()
     (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     for name in ("text.jpg", "empty.jpg", "cut.jpg"):
-        with pytest.raises(ValueError, match=f"{name} cannot be read as a picture"):
-            read_picture(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match=r"there is no picture .*missing.jpg"):
-        read_picture(tmp_path / "missing.jpg")
+        with pytest.raises(ValueError, match=f"{name} cannot be read as an image"):
+            read_image(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=r"there is no image .*missing.jpg"):
+        read_image(tmp_path / "missing.jpg")

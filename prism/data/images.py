@@ -1,4 +1,4 @@
-"""Pictures from files, whatever their kind, as RGB."""
+"""Images from files, whatever their kind, as RGB."""
 
 import hashlib
 import os
@@ -17,33 +17,33 @@ UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError, struct.e
 
 
 class Unreadable(ValueError):
-    """A picture that cannot be read: training skips it, evaluation stops."""
+    """An image that cannot be read: training skips it, evaluation stops."""
 
 
-def read_picture(path: str | Path) -> Image.Image:
-    """The picture as RGB of 8 bits, upright. Grey, palette, CMYK, alpha (on white) and 16-bit files are converted."""
+def read_image(path: str | Path) -> Image.Image:
+    """The image as RGB of 8 bits, upright. Grey, palette, CMYK, alpha (on white) and 16-bit files are converted."""
     try:
         return _opened(path, str(path))
     except FileNotFoundError:
-        raise FileNotFoundError(f"there is no picture {path}") from None
+        raise FileNotFoundError(f"there is no image {path}") from None
 
 
-def check_pictures(paths: Sequence[Path]) -> None:
-    """Stop before the first is looked at if there is none, two share a name, or one cannot be read.
+def check_images(paths: Sequence[Path]) -> None:
+    """Stop before the first is seen if there is none, two share a name, or one cannot be read.
 
     They are read again when it is their turn: together they might not fit into memory.
     """
     if not paths:
-        raise ValueError("name at least one picture")
+        raise ValueError("name at least one image")
     twice = [name for name, times in Counter(path.stem for path in paths).items() if times > 1]
     if twice:
-        raise ValueError(f"two pictures are called {twice[0]}: what is written of them would have one name")
+        raise ValueError(f"two images are called {twice[0]}: what is written of them would have one name")
     for path in paths:
-        read_picture(path)
+        read_image(path)
 
 
-def decode_picture(data: bytes, name: str) -> Image.Image:
-    """The same for a picture that is in memory already."""
+def decode_image(data: bytes, name: str) -> Image.Image:
+    """The same for an image that is in memory already."""
     return _opened(BytesIO(data), name)
 
 
@@ -55,7 +55,7 @@ def _opened(source: str | Path | BytesIO, name: str) -> Image.Image:
         raise
     except UNREADABLE as error:
         reason = str(error) if isinstance(source, str | Path) and str(error) else type(error).__name__
-        raise Unreadable(f"{name} cannot be read as a picture: {reason}") from None
+        raise Unreadable(f"{name} cannot be read as an image: {reason}") from None
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:
