@@ -19,6 +19,7 @@ VERBS = {
     "speed": "images per second of several models",
     "feed": "does the data keep up with training?",
     "export": "write weights of half the size",
+    "convert": "load an official checkpoint of a baseline",
     "app": "hide parts of images in the browser",
 }
 # which extra brings a package that is not part of the base installation

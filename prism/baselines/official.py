@@ -5,7 +5,6 @@ have linear layers, so the translation is one to one.
 """
 
 import argparse
-import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from prism.baselines.debiformer import DeBiFormer
 from prism.baselines.latents import CrossBlock, LatentBlock, Layer
 from prism.baselines.paca import PacaViT
 from prism.baselines.routing import BiLevelRoutingAttention
+from prism.model.metadata import Metadata
 
 # The released weights are not averages (EMA); a training checkpoint may hold both.
 WRAPPERS = ("model", "state_dict", "model_ema", "state_dict_ema")
@@ -191,11 +191,13 @@ def convert(name: str, file: str | Path, out: str | Path) -> None:
         raise ValueError(f"{file} is not a checkpoint of {name}: {error}") from None
     cfg = timm.get_pretrained_cfg(name)
     assert cfg is not None
-    about = dict(model=name, source=file.name, size=cfg.input_size[-1], mean=cfg.mean, std=cfg.std)
-    said = {key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()}
+    shown = dict(
+        size=cfg.input_size[-1], crop=cfg.crop_pct, interpolation=cfg.interpolation, mean=cfg.mean, std=cfg.std
+    )
+    metadata = Metadata(model=name, preprocessing=shown, training={"source": file.name})
     # Copied, as tensors of a torch file may share their memory, which safetensors refuses.
     copies = {key: value.detach().clone(memory_format=torch.contiguous_format) for key, value in weights.items()}
-    save_file(copies, out, said)
+    save_file(copies, out, metadata.header())
 
 
 def _read(file: Path) -> Any:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import timm
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from prism.baselines import convert, official_state_dict
+from prism.cli import main
 from prism.model.creation import find_checkpoint, open_model
+from prism.model.metadata import read_metadata
 from tests.baselines import layouts
 from tests.baselines.recipe import drawn_weights
 
@@ -101,10 +102,10 @@ def test_converted_weights_give_the_same_answers(name: str, tmp_path: Path):
     image = torch.randn(1, 3, 64, 64)
     with torch.inference_mode():
         torch.testing.assert_close(opened(image), direct(image), rtol=0, atol=0)
-    with safe_open(tmp_path / "ours.safetensors", "pt") as file:
-        about = file.metadata()
-    assert about["model"] == name
-    assert about["source"] == "official.pth"
+    said = read_metadata(tmp_path / "ours.safetensors")
+    assert said.model == name
+    assert said.training == {"source": "official.pth"}
+    assert said.preprocessing["size"] == 112  # of the nanos
 
 
 def without(key: str) -> Callable[[State], State]:
@@ -164,3 +165,16 @@ def test_bad_arguments_are_named(tmp_path: Path):
         convert("prism_nano", tmp_path / "x.pth", tmp_path / "out.safetensors")
     with pytest.raises(ValueError, match="no official checkpoints are known for 'biformer'"):
         official_state_dict("biformer", {})
+
+
+def test_the_command_converts_and_the_file_is_taken_by_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    model = timm.create_model("biformer_tiny")
+    state = drawn_weights(OFFICIAL["biformer_tiny"])
+    model.load_state_dict(official_state_dict("biformer_tiny", state))
+    torch.save({"model": state}, tmp_path / "official.pth")
+    main(["convert", "biformer_tiny", str(tmp_path / "official.pth"), str(tmp_path / "ours.safetensors")])
+    assert "wrote" in capsys.readouterr().out
+    found = open_model(find_checkpoint("", tmp_path / "ours.safetensors"))
+    assert all(torch.equal(value, found.state_dict()[key]) for key, value in model.state_dict().items())
+    with pytest.raises(SystemExit, match=r"is not a checkpoint of pacavit_tiny: .* is missing"):
+        main(["convert", "pacavit_tiny", str(tmp_path / "official.pth"), str(tmp_path / "wrong.safetensors")])

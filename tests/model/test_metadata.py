@@ -45,7 +45,8 @@ def test_every_argument_of_prism_can_be_kept():
 def test_files_from_before_the_schema(tmp_path: Path):
     """As the first versions wrote them, one of each task."""
     own = read_metadata(shipped("prism_nano"))  # pyright: ignore[reportArgumentType]
-    assert own.network == dict(code_decay=0.9, slots=(12, 12, 4, 4), ffn_ratio=3, max_steps=3, halting_start=0.25)
+    given = dict(code_decay=0.9, slots=(12, 12, 4, 4), ffn_ratio=3, max_steps=3, halting_start=0.25)
+    assert own.network == given | dict(evidence=False, slot_ratio=3, code_width=0.5)  # as its weights show
     assert (own.task, own.tag, own.version, len(own.classes or ())) == ("classification", "imagenette64", 0, 10)
     assert own.preprocessing == {"size": 64, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
     design = dict(model="prism_nano", head="maskrcnn", width=16, sizes=[64], longest=96)
