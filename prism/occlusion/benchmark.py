@@ -31,7 +31,6 @@ __all__ = [
     "Subject",
     "jobs",
 ]
-Pictures = Images
 Key = tuple[str, str, str, str, int]  # name, run, setting, fill, mask seed
 
 
