@@ -35,7 +35,8 @@ def prepared(recipe):
 def test_golden_losses_of_thirty_steps(tmp_path: Path):
     """`prism train scenes --size 32 --batch 16 --lr 1e-3 --steps 30`: a change in model, data or loop shows here."""
     recipe = replace(scenes(), out=tmp_path, size=32, batch=16, length=480, steps=30, workers=0, log_every=5)
-    run(replace(recipe, network=("code_decay=0.9",), lr=1e-3, limit=16))
+    form = ("evidence=False", "slot_ratio=4", "code_width=0.5")  # that of the recorded run
+    run(replace(recipe, network=("code_decay=0.9", *form), lr=1e-3, limit=16))
     found = [row["classification"] for row in read_log(tmp_path / "log.jsonl") if row["kind"] == "train"]
     assert found == pytest.approx(json.loads(GOLDEN.read_text()), rel=0.01)
 
