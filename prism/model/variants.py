@@ -1,0 +1,87 @@
+"""The names under which timm knows PRISM, sized against PVTv2-B0, B1, B2, B3 (paper, section 3.5)."""
+
+from typing import Any
+
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+
+from prism.model.backbone import Prism
+from prism.model.metadata import read_metadata
+from prism.model.weights import shipped
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "prism_nano": dict(widths=(32, 64, 160, 256)),
+    "prism_tiny": dict(widths=(64, 128, 320, 512)),  # the paper's
+    "prism_small": dict(widths=(96, 192, 480, 768)),
+    "prism_base": dict(widths=(128, 256, 640, 1024)),
+}
+
+NUM_CLASSES = 1000
+
+
+def _cfg(name: str) -> tuple[str, dict[str, Any]]:
+    """timm's card of a variant: of the weights that the package carries for it, or of none."""
+    cfg: dict[str, Any] = dict(
+        url="",
+        num_classes=NUM_CLASSES,
+        input_size=(3, 224, 224),
+        pool_size=(7, 7),
+        crop_pct=0.875,
+        interpolation="bicubic",
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+        first_conv="stages.0.tokeniser.conv",
+        classifier="head.fc",
+        fixed_input_size=False,
+        license="apache-2.0",
+    )
+    if not (file := shipped(name)):
+        return f"{name}.untrained", cfg
+    metadata = read_metadata(file)
+    size = metadata.preprocessing["size"]
+    trained = dict(
+        file=str(file),
+        num_classes=len(metadata.classes or ()),
+        input_size=(3, size, size),
+        pool_size=(size // 32, size // 32),
+    )
+    return f"{name}.{metadata.tag}", cfg | trained
+
+
+default_cfgs = generate_default_cfgs(dict(map(_cfg, VARIANTS)))
+
+
+def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> Prism:
+    """Weights that the package carries come with the arguments they were trained with."""
+    if pretrained and (file := shipped(name)):
+        kwargs = {**read_metadata(file).network, **kwargs}
+    elif not pretrained:
+        kwargs.setdefault("num_classes", NUM_CLASSES)
+    return build_model_with_cfg(
+        Prism,
+        name,
+        pretrained,
+        feature_cfg=dict(out_indices=(0, 1, 2, 3), feature_cls="getter"),
+        **{**VARIANTS[name], **kwargs},
+    )
+
+
+@register_model
+def prism_nano(pretrained: bool = False, **kwargs: Any) -> Prism:
+    """For small images and two cores."""
+    return _create("prism_nano", pretrained, kwargs)
+
+
+@register_model
+def prism_tiny(pretrained: bool = False, **kwargs: Any) -> Prism:
+    """The paper's model."""
+    return _create("prism_tiny", pretrained, kwargs)
+
+
+@register_model
+def prism_small(pretrained: bool = False, **kwargs: Any) -> Prism:
+    return _create("prism_small", pretrained, kwargs)
+
+
+@register_model
+def prism_base(pretrained: bool = False, **kwargs: Any) -> Prism:
+    return _create("prism_base", pretrained, kwargs)
