@@ -1,1 +1,1 @@
-"""The paper's section 3, one file an idea."""
+"""The paper's section 3, one file per idea."""

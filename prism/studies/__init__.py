@@ -1,1 +1,1 @@
-"""One file a table or figure."""
+"""One file per table or figure."""
