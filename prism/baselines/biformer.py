@@ -154,9 +154,11 @@ def biformer_tiny(pretrained: bool = False, **kwargs: Any) -> BiFormer:
 
 @register_model
 def biformer_small(pretrained: bool = False, **kwargs: Any) -> BiFormer:
+    """Its configuration has not been checked against the official code."""
     return _create("biformer_small", pretrained, kwargs)
 
 
 @register_model
 def biformer_base(pretrained: bool = False, **kwargs: Any) -> BiFormer:
+    """Its configuration has not been checked against the official code."""
     return _create("biformer_base", pretrained, kwargs)
