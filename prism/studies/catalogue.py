@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-Takes = Literal["classifiers", "ablated classifiers", "detectors", "segmenters"]
+Takes = Literal["classifiers", "ablated classifiers", "classifiers of several sizes", "detectors", "segmenters"]
 RecipeName = Literal["scenes", "imagenette"]
 
 
@@ -63,6 +63,7 @@ STUDIES: dict[str, Study] = {
         Study("slots", "Slots of a clean and an occluded image"),
         Study("prototypes", "What prototypes stand for", "a PRISM classifier with a quantised memory"),
         Study("recovery", "Recovery, step by step"),
+        Study("resolution", "Size of images", "classifiers trained at several sizes", "classifiers of several sizes"),
         Study("cost", "Accuracy and its cost", "a PRISM classifier, and baselines to compare"),
         Study("diagnosis", "Where the work is done"),
     )

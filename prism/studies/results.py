@@ -35,6 +35,7 @@ class Plan:
 
     classifier: Changes = field(default_factory=dict)
     ablated: Changes = field(default_factory=dict)
+    sizes: tuple[int, ...] = (64, 112, 160)
     detector: Changes = field(default_factory=dict)
     segmenter: Changes = field(default_factory=dict)
     heads: tuple[str, ...] = ("retinanet", "maskrcnn")
@@ -46,6 +47,7 @@ class Plan:
 QUICK = Plan(
     classifier=dict(steps=220, warmup=0.02, limit=100),
     ablated=dict(steps=50, warmup=0.02, limit=50),
+    sizes=(64, 96),
     detector=dict(steps=40, warmup=0.01, limit=16),
     segmenter=dict(steps=50, warmup=0.005, limit=16),
     pictures=100,
@@ -91,6 +93,8 @@ class Project:
                 return [self._classifier(model, seed) for model, seed in both]
             case "ablated classifiers":
                 return [self._ablated(steps, seed) for steps in ABLATED_STEPS for seed in self.seeds]
+            case "classifiers of several sizes":
+                return [self._sized(*each, size) for each in both for size in plan.sizes]
             case "detectors":
                 return [self._dense(head, *each, plan.detector) for head in plan.heads for each in both]
             case "segmenters":
@@ -115,6 +119,11 @@ class Project:
         words = (word for word in usual.network_words() if not word.startswith("max_steps="))
         name = f"{usual.model}-{seed}-max-steps-{most}"
         return replace(usual, network=(*words, f"max_steps={most}"), out=self.folder / name, **self.plan.ablated)
+
+    def _sized(self, model: str, seed: int, size: int) -> Classification:
+        usual = self._classifier(model, seed)
+        out = usual.out if size == usual.size else self.folder / f"{model}-{seed}-{size}px"
+        return replace(usual, size=size, out=out)
 
     def _dense(self, head: str, model: str, seed: int, changes: Changes) -> Recipe:
         """On the backbone of the classifier of this seed, as the paper fine-tunes."""

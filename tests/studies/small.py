@@ -9,6 +9,7 @@ FEW = dict(steps=1, batch=4, length=8, limit=2)
 TINY = Plan(
     classifier=dict(prism_network=(*NETWORK, "max_steps=2"), size=32, batch=4, steps=2, length=8, limit=2, log_every=1),
     ablated=dict(steps=1),
+    sizes=(32, 64),
     detector=dict(sizes=(64,), longest=64, width=32, **FEW),
     segmenter=dict(size=32, width=16, **FEW),
     heads=("retinanet",),

@@ -85,6 +85,17 @@ def test_cost_follows_the_steps(made: Path):
     assert all(row["images/s"] > 0 for row in rows)
 
 
+def test_every_size_is_measured_at_its_own(made: Path):
+    rows = read_csv(made / "resolution" / "resolution.csv")
+    prism, baseline = ([row for row in rows if row["model"] == model] for model in ("prism_nano", "pvt_v2_b0"))
+    assert {(row["size"], row["variant"]) for row in prism} == {
+        (size, variant) for size in (32, 64) for variant in ("as trained", "memory off", "one step")
+    }
+    assert {row["variant"] for row in baseline} == {"as trained"}
+    costs = {row["size"]: row["GMAC"] for row in baseline if row["setting"] == "clean"}
+    assert 3.5 < costs[64] / costs[32] < 4.5
+
+
 def test_a_second_call_trains_nothing_again(made: Path):
     log = made / "runs" / "prism_nano-0" / "log.jsonl"
     before = log.read_text()
@@ -107,7 +118,7 @@ def test_runs_differ_in_what_is_studied_and_start_from_one_another():
         start = next(r for r in classifiers if (r.model, r.seed) == (run.model, run.seed))
         assert (run.weights, run.network) == (start.out / "best.safetensors", start.network_words())  # pyright: ignore
     every = [run.out for study in STUDIES.values() for run in project.runs(study.takes)]
-    assert len(set(every)) == 2 * (2 + 3 + 4 + 2)
+    assert len(set(every)) == 2 * (2 + 3 + 4 + 4 + 2)  # two further sizes of two models
 
 
 def ask(name: str, *arguments: str, out: Path) -> None:
@@ -157,6 +168,7 @@ def test_what_does_not_apply_is_left_out_and_said(weights: dict[str, str], tmp_p
         (("halting", "baseline"), "only PRISM takes steps"),
         (("recovery", "baseline"), "only PRISM takes steps"),
         (("slots", "baseline"), "only PRISM has slots"),
+        (("resolution", "prism"), "all checkpoints were trained at 32 px; pass some of another size"),
         (("cost", "baseline"), "only PRISM can trade accuracy for cost"),
         (("prototypes", "forgetful"), "only a PRISM with a quantised memory has prototypes"),
         (("halting-training", "prism"), "there is no log.jsonl next to it"),
