@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check bench docs
+.PHONY: setup demo test check bench docs results
 
 setup: .venv/ready
 
@@ -40,3 +40,6 @@ bench: setup  ## the tables under results/speed; about a quarter of an hour on t
 	$(BIN)/prism speed $(BENCH) --batch 1 --compile --out results/speed/batch1-compiled
 	$(BIN)/prism speed prism_tiny@5 prism_tiny@2.5 --out results/speed/steps
 	$(BIN)/prism speed prism_tiny --steps 2.5,3.2,3.7,2.5 --size 224,448 --out results/speed/resolution
+
+results: setup  ## the trainings of results/imagenette-112: DATA=path/to/imagenette2-160; a day of one core, resumed at will
+	results/imagenette-112/run
