@@ -2,9 +2,10 @@
 
 import hashlib
 import os
-import struct
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torchvision.transforms import v2
 
-UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
+MOST_PIXELS = 89_478_485  # where Pillow suspects a decompression bomb
+THINNEST = 1000  # sides of 1 to 1000: a thinner one, enlarged to a network's size, would not fit into memory
+PROGRAMS = ("EPS", "IPTC")  # PostScript is a program, which Pillow would hand to an interpreter; IPTC can contain it
 
 
 class Unreadable(ValueError):
@@ -22,10 +25,10 @@ class Unreadable(ValueError):
 
 def read_image(path: str | Path) -> Image.Image:
     """The image as RGB of 8 bits, upright. Grey, palette, CMYK, alpha (on white) and 16-bit files are converted."""
-    try:
-        return _opened(path, str(path))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no image {path}") from None
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no image {path}")
+    with open_image(path, str(path)) as image:
+        return _as_rgb(ImageOps.exif_transpose(image))
 
 
 def check_images(paths: Sequence[Path]) -> None:
@@ -44,18 +47,31 @@ def check_images(paths: Sequence[Path]) -> None:
 
 def decode_image(data: bytes, name: str) -> Image.Image:
     """The same for an image that is in memory already."""
-    return _opened(BytesIO(data), name)
+    with open_image(BytesIO(data), name) as image:
+        return _as_rgb(ImageOps.exif_transpose(image))
 
 
-def _opened(source: str | Path | BytesIO, name: str) -> Image.Image:
+@contextmanager
+def open_image(source: str | Path | BytesIO, name: str, kind: str = "an image") -> Iterator[Image.Image]:
+    """An image whose pixels are decoded within. Whatever goes wrong there makes it Unreadable: decoders raise anything.
+
+    Nothing but a regular file is opened, as a pipe would wait for ever, and nothing larger than MOST_PIXELS decoded.
+    """
     try:
-        with Image.open(source) as image:
-            return _as_rgb(ImageOps.exif_transpose(image))
-    except FileNotFoundError:
-        raise
-    except UNREADABLE as error:
-        reason = str(error) if isinstance(source, str | Path) and str(error) else type(error).__name__
-        raise Unreadable(f"{name} cannot be read as an image: {reason}") from None
+        if not isinstance(source, BytesIO) and os.path.exists(source) and not os.path.isfile(source):
+            raise OSError("it is not a regular file")
+        with warnings.catch_warnings(action="ignore"), Image.open(source) as image:
+            if image.format in PROGRAMS:
+                raise OSError(f"{image.format} is not supported")
+            if image.width * image.height > MOST_PIXELS:
+                raise OSError(f"{image.width} x {image.height} pixels are more than {MOST_PIXELS / 1e6:.0f} million")
+            if max(image.size) > THINNEST * min(image.size):
+                raise OSError(f"{image.width} x {image.height} pixels are thinner than 1 to {THINNEST}")
+            yield image
+    except Exception as error:
+        unknown = isinstance(source, BytesIO) and isinstance(error, UnidentifiedImageError)  # names an object in memory
+        reason = "" if unknown else " ".join(str(error).split())[:200]
+        raise Unreadable(f"{name} cannot be read as {kind}: {reason or type(error).__name__}") from None
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:

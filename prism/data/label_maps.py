@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms.v2 import functional as show
 
-from prism.data.images import UNREADABLE, Unreadable, fingerprint_files, read_image
+from prism.data.images import fingerprint_files, open_image, read_image
 from prism.data.scenes import SHAPES, Scenes
 from prism.data.sources import SCENES, fingerprint, original_index
 
@@ -142,11 +142,8 @@ class LabelledImages(Dataset[tuple[Tensor, Tensor]]):
 
 def read_mask(path: Path) -> np.ndarray:
     """The number of every pixel, (H, W); a palette's colours are only for show."""
-    try:
-        with Image.open(path) as image:
-            numbers = np.asarray(image)
-    except UNREADABLE as error:
-        raise Unreadable(f"{path} cannot be read as a mask: {error}") from None
+    with open_image(path, str(path), "a mask") as image:
+        numbers = np.asarray(image)
     if numbers.ndim != 2 or numbers.dtype.kind not in "bui":
         raise ValueError(f"{path} is no mask: a mask has one whole number per pixel, this has mode {image.mode}")
     return numbers.astype(np.int32)
