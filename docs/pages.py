@@ -8,21 +8,6 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-ROOMS = [
-    "model",
-    "reporting",
-    "data",
-    "metrics",
-    "occlusion",
-    "baselines",
-    "tasks",
-    "training",
-    "analysis",
-    "studies",
-    "export",
-    "app",
-    "commands",
-]
 SHOWN = {".md", ".csv", ".png", ".json", ".svg"}
 
 
@@ -53,7 +38,10 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def rooms() -> list[str]:
-    return [room for room in ROOMS if (ROOT / "prism" / room / "__init__.py").exists()]
+    """As `docs/architecture.md` draws them, from the top: those that are folders."""
+    drawn = re.findall(r"^ ([a-z]+(?:  [a-z]+)*)  ", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    names = [room for line in drawn for room in line.split()]
+    return [room for room in names if (ROOT / "prism" / room / "__init__.py").exists()]
 
 
 def reference(room: str) -> str:

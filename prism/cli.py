@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from prism.reporting.provenance import called_as
 
         with called_as(words):
-            import_module(f"prism.commands.{verb}").run(words[1:])
+            run(verb, words[1:])
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
@@ -67,6 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"prism: {sentence}")
     except KeyboardInterrupt:
         sys.exit("prism: interrupted")
+
+
+def run(verb: str, words: Sequence[str]) -> None:
+    """A verb's file has a function of its name; or `run`, where what it takes depends on what is registered."""
+    from prism.commands.parsing import parse
+
+    module = import_module(f"prism.commands.{verb}")
+    if hasattr(module, "run"):
+        module.run(words)
+    else:
+        parse(getattr(module, verb), words, verb)
 
 
 def overview() -> str:

@@ -1,13 +1,6 @@
 """prism app."""
 
-from collections.abc import Sequence
 from pathlib import Path
-
-from prism.commands.parsing import parse
-
-
-def run(words: Sequence[str]) -> None:
-    parse(app, words, "app")
 
 
 def app(

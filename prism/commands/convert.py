@@ -1,15 +1,8 @@
 """prism convert."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from tyro.conf import Positional
-
-from prism.commands.parsing import parse
-
-
-def run(words: Sequence[str]) -> None:
-    parse(convert, words, "convert")
 
 
 def convert(model: Positional[str], checkpoint: Positional[Path], out: Positional[Path]) -> None:

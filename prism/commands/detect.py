@@ -1,16 +1,10 @@
 """prism detect."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from tyro.conf import Positional
 
-from prism.commands.parsing import parse
 from prism.commands.predict import predict_by
-
-
-def run(words: Sequence[str]) -> None:
-    parse(detect, words, "detect")
 
 
 def detect(

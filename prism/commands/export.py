@@ -1,17 +1,10 @@
 """prism export."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
-
-from prism.commands.parsing import parse
-
-
-def run(words: Sequence[str]) -> None:
-    parse(export, words, "export")
 
 
 def export(

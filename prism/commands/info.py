@@ -1,16 +1,10 @@
 """prism info."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from prism.commands.parsing import parse
 from prism.tasks.parsing import numbers, whole_numbers
-
-
-def run(words: Sequence[str]) -> None:
-    parse(info, words, "info")
 
 
 def info(

@@ -1,16 +1,9 @@
 """prism predict."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tyro.conf import Positional
-
-from prism.commands.parsing import parse
-
-
-def run(words: Sequence[str]) -> None:
-    parse(predict, words, "predict")
 
 
 def predict(

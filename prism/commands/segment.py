@@ -1,18 +1,12 @@
 """prism segment."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from tyro.conf import Positional
 
-from prism.commands.parsing import parse
 from prism.commands.predict import predict_by
 from prism.tasks.parsing import numbers
 from prism.tasks.segmentation.options import InferenceOptions
-
-
-def run(words: Sequence[str]) -> None:
-    parse(segment, words, "segment")
 
 
 def segment(

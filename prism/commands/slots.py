@@ -1,17 +1,10 @@
 """prism slots."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from tyro.conf import Positional
 
-from prism.commands.parsing import parse
-
 OCCLUSION = "BlockMask112"
-
-
-def run(words: Sequence[str]) -> None:
-    parse(slots, words, "slots")
 
 
 def slots(

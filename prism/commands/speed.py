@@ -2,19 +2,13 @@
 
 import os
 import platform
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
 from prism.commands.info import mean_steps
-from prism.commands.parsing import parse
 from prism.tasks.parsing import whole_numbers
-
-
-def run(words: Sequence[str]) -> None:
-    parse(speed, words, "speed")
 
 
 def speed(
