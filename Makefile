@@ -20,8 +20,8 @@ demo: setup  ## trains PRISM and a PVTv2 on generated scenes, hides parts of ima
 	$(BIN)/prism occlusion runs/demo/prism/best.safetensors runs/demo/pvt/best.safetensors \
 		--data scenes --limit 300 --out runs/demo/occlusion
 
-test: setup  ## by two workers of one thread each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+test: setup  ## by two workers of one thread each; TESTS=--no-skips fails where a test is skipped
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
 
 check: setup
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@ A new mask is a function of (size, strength, generator) and one call of `registe
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,6 +22,7 @@ class Mask(NamedTuple):
     draw: Callable[[tuple[int, int], float, torch.Generator], Tensor] | None  # None: it needs objects to lie over
     label: str  # of the axis of a figure
     hidden: Callable[[float], float]  # the share that a strength hides
+    words: str = "with {share} of the image hidden"  # of a setting, in a sentence
 
 
 MASKS: dict[str, Mask] = {}
@@ -34,10 +35,15 @@ def register(mask: Mask) -> Mask:
     return mask
 
 
-register(Mask("PatchMask", patch_mask, "share of cells hidden", lambda ratio: ratio))
-register(Mask("BlockMask", block_mask, "share of the image hidden", lambda side: (side / REFERENCE) ** 2))
-register(Mask("OnlyOne", only_one_mask, "share of the image hidden", lambda side: 1 - (side / REFERENCE) ** 2))
-register(Mask("M", None, "share of two objects per image hidden", lambda per_cent: per_cent / 100))
+def _area(side: float) -> float:
+    return (side / REFERENCE) ** 2
+
+
+register(Mask("PatchMask", patch_mask, "share of cells hidden", lambda ratio: ratio, "with {share} of patches hidden"))
+register(Mask("BlockMask", block_mask, "share of the image hidden", _area, "behind a {strength} px block"))
+REST, OBJECTS = "with only a {strength} px block left", "with {share} of two objects per image hidden"
+register(Mask("OnlyOne", only_one_mask, "share of the image hidden", lambda side: 1 - _area(side), REST))
+register(Mask("M", None, "share of two objects per image hidden", lambda per_cent: per_cent / 100, OBJECTS))
 
 
 class Setting(NamedTuple):
@@ -66,6 +72,12 @@ class Setting(NamedTuple):
     @property
     def hidden_share(self) -> float:
         return 0.0 if self.kind == "clean" else _known(self.kind).hidden(self.strength)
+
+    @property
+    def words(self) -> str:
+        """As a sentence says it, such as "behind a 112 px block"."""
+        share = f"{100 * self.hidden_share:.0f} %"
+        return _known(self.kind).words.format(share=share, strength=f"{self.strength:g}")
 
     def mask(self, size: tuple[int, int], generator: torch.Generator) -> Tensor:
         """(H, W) of bool, True where hidden."""
@@ -123,6 +135,16 @@ class Job(NamedTuple):
         if self.setting == CLEAN:
             return {"setting": CLEAN.name, "fill": "", "mask seed": ""}
         return {"setting": self.setting.name, "fill": self.filling, "mask seed": self.seed}
+
+
+def kept(scores: Mapping[str, tuple[float, float]], score: str, setting: Setting) -> str:
+    """What models keep of their clean score, in one sentence; scores are pairs of clean and occluded, by model."""
+    shares = [(name, f"{100 * occluded / clean:.0f} %") for name, (clean, occluded) in scores.items() if clean > 0]
+    if not shares or setting == CLEAN:
+        return ""
+    (name, share), *others = shares
+    rest = "".join(f", {name} {share}" for name, share in others)
+    return f"{name} keeps {share} of its {score} {setting.words}{rest}."
 
 
 def fills_of(rows: Rows) -> list[str]:

@@ -55,7 +55,8 @@ def legend(axis: Any, **how: Any) -> None:
 def image_grid(rows: Sequence[Sequence[tuple[np.ndarray, str]]], side: float = 2.0) -> Figure:
     """Rows of images (H, W, 3), each under its title."""
     columns = max(map(len, rows))
-    figure = Figure(figsize=(side * columns, (side + 0.1) * len(rows)), layout="constrained")
+    below = max(title.count("\n") for row in rows for _, title in row)  # lines of a title after its first
+    figure = Figure(figsize=(side * columns, (side + 0.1 + 0.14 * below) * len(rows)), layout="constrained")
     axes = figure.subplots(len(rows), columns, squeeze=False)
     for axis in axes.flat:
         axis.set_axis_off()

@@ -29,6 +29,7 @@ def page(title: str, sections: Iterable[Section], summary: str = "") -> str:
         sections=[_filled(section) for section in sections],
         command=provenance.command(),
         build=provenance.build(),
+        versions=provenance.versions(),
     )
 
 
@@ -39,7 +40,7 @@ def write_page(path: Path, title: str, sections: Iterable[Section], summary: str
 def publish(tables: Tables, report: Callable[[Tables, Path], list[Section]], out: Path, title: str) -> list[Section]:
     """Write each table as CSV into `out`, then report.html from what is read back; return its sections.
 
-    So what is drawn and said is what was written. The text of the first section is the page's summary.
+    So what is drawn and said is what was written.
     """
     kept = {name: rows for name, rows in tables.items() if rows}
     for name, rows in kept.items():
@@ -50,9 +51,12 @@ def publish(tables: Tables, report: Callable[[Tables, Path], list[Section]], out
 
 
 def write_report(out: Path, title: str, sections: list[Section]) -> None:
-    """report.html; what the first section says is its summary."""
+    """report.html: it opens with the first paragraph as its summary, and with its first figure."""
     first, *others = sections
-    write_page(out / "report.html", title, [first._replace(text=""), *others], first.text)
+    summary, _, rest = first.text.partition("\n\n")
+    opening = [section for section in others if isinstance(section.content, Path)][:1]
+    others = [section for section in others if section not in opening]
+    write_page(out / "report.html", title, [*opening, first._replace(text=rest), *others], summary)
 
 
 def as_markdown(sections: Iterable[Section], out: Path, command: str) -> str:
@@ -67,7 +71,8 @@ def as_markdown(sections: Iterable[Section], out: Path, command: str) -> str:
 
 def _filled(section: Section) -> dict[str, Any]:
     heading, text, content = section
-    filled: dict[str, Any] = dict(heading=heading, text=text, figure=None, table=None, name="")
+    paragraphs = [part for part in text.split("\n\n") if part]
+    filled: dict[str, Any] = dict(heading=heading, paragraphs=paragraphs, figure=None, table=None, name="")
     if isinstance(content, Path):
         return filled | dict(figure=base64.b64encode(content.read_bytes()).decode(), name=content.stem)
     head, *body = texts(content)

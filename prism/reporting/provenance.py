@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from platform import python_version
 
 PYTHON = "called from Python"
 _WORDS: ContextVar[Sequence[str] | None] = ContextVar("words", default=None)
@@ -27,6 +28,12 @@ def command() -> str:
     """Ready to be pasted into a shell; of a call from Python that no command stands for, just that."""
     words = _WORDS.get()
     return PYTHON if words is None else shlex.join(["prism", *words])
+
+
+@cache
+def versions() -> str:
+    """Of Python and of the packages that decide what is computed."""
+    return ", ".join([f"Python {python_version()}", *(f"{name} {version(name)}" for name in ("torch", "timm"))])
 
 
 @cache

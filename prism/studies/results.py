@@ -152,7 +152,7 @@ def all_studies(project: Project, out: Path, command: str, device: str, console:
     """Every study in a folder of its own, and report.html and report.md of them all; returns the page."""
     train(project, [study.takes for study in STUDIES.values()], console)
     mark = f" ({SMOKE})" if project.plan.quick else ""
-    sections = [_overview(project)]
+    sections: list[Section] = []
     for number, study in enumerate(STUDIES.values(), start=1):
         with console.status("") as status:
             own = replace(project, split="") if study.takes in DENSE else project  # their data has other splits
@@ -161,6 +161,8 @@ def all_studies(project: Project, out: Path, command: str, device: str, console:
         heading = f"{number} {study.title}" + (f" ({study.paper})" if study.paper else "")
         sections += [first._replace(heading=heading), *others]
         console.print(f"wrote {out / study.name}", highlight=False)
+    headline = sections[0].text.partition("\n\n")[0]  # of the first study
+    sections.insert(0, _overview(project, headline))
     write_report(out, f"PRISM on {project.recipe}: results{mark}", sections)
     write_text(out / "report.md", as_markdown(sections, out, command))
     return out / "report.html"
@@ -190,7 +192,7 @@ def _made(study: Study, inputs: Inputs, out: Path, command: str, progress: Progr
         return [Section(study.title, f"Left out: {reason}.", [{"study": study.name, "left out": str(reason)}])]
 
 
-def _overview(project: Project) -> Section:
+def _overview(project: Project, headline: str) -> Section:
     said = (
         f"Everything here was trained and measured for this page: classifiers with the recipe {project.recipe}, "
         f"detectors and segmenters on {project.annotated}, from the classifiers' weights. Values marked as the paper's "
@@ -198,10 +200,10 @@ def _overview(project: Project) -> Section:
     )
     quick = project.plan.quick
     if quick:
-        said = f"{SMOKE.upper()}: few training steps, few images. No number says how good a model is. {said}"
+        headline = f"{SMOKE.upper()}: few training steps, few images. No number says how good a model is. {headline}"
     every = {settings.out: settings for study in STUDIES.values() for settings in project.runs(study.takes)}
     rows: Rows = [_summary(settings) | {"note": SMOKE if quick else ""} for settings in every.values()]
-    return Section("What was trained", said, rows)
+    return Section("What was trained", f"{headline}\n\n{said}", rows)
 
 
 def _summary(settings: Recipe) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def write(recipe: Recipe, best: str) -> None:
     if skipped := [{"image": row["reason"]} for row in rows if row["kind"] == "skipped"]:
         sections.append(Section("Skipped", "Images that could not be read.", skipped))
     last = next((row for row in reversed(epochs) if row.get(best) is not None), {})
-    summary = f"After {last['step']} steps, {best} is {last[best]:.4g}." if last else ""
+    summary = f"{recipe.model} reaches a {best} of {last[best]:.4g} after {last['step']} steps." if last else ""
     write_page(out / "report.html", f"Training in {out.name}", sections, summary)
 
 

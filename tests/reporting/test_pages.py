@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from playwright.sync_api import sync_playwright
 
 from prism.reporting import provenance
 from prism.reporting.figures import save
-from prism.reporting.pages import Section, as_markdown, page, publish
+from prism.reporting.pages import Section, as_markdown, page, publish, write_page, write_report
 from prism.reporting.tables import Tables, markdown
+from tests.conftest import CHROMIUM, in_a_browser
 
 
 def test_names_are_escaped_and_nothing_is_fetched(tmp_path: Path):
@@ -24,6 +26,34 @@ def test_names_are_escaped_and_nothing_is_fetched(tmp_path: Path):
     assert made.count("data:image/png;base64,") == 1
     assert "<td>1.5</td>" in made
     assert '<td class="words">a|b</td>' in made
+
+
+def test_the_page_opens_with_its_first_paragraph_and_its_first_figure(tmp_path: Path):
+    figure = save(Figure(figsize=(1, 1)), tmp_path / "drawn.png")
+    table = Section("Table", "In short.\n\nIn full.", [{"x": 1}])
+    write_report(tmp_path, "Title", [table, Section("Rows", "", [{"y": 2}]), Section("Curves", "A caption.", figure)])
+    parts = ["<h1>Title", "In short.</p>", "<img", "A caption.</figcaption>", "<h2>Table", "<p>In full.", "<h2>Rows"]
+    places = [(tmp_path / "report.html").read_text().index(part) for part in parts]
+    assert places == sorted(places)
+
+
+@in_a_browser
+def test_tables_sort_by_numbers_and_by_words(tmp_path: Path):
+    rows = [{"model": "b", "score": "9.5 ± 1.0"}, {"model": "c", "score": ""}, {"model": "a", "score": "+10.2"}]
+    write_page(tmp_path / "page.html", "Title", [Section("", "", rows)])
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        shown = browser.new_page()
+        shown.goto((tmp_path / "page.html").as_uri())
+        column = shown.locator("td:first-child")
+        shown.get_by_role("button", name="score").click()
+        assert column.all_inner_texts() == ["b", "a", "c"]
+        shown.keyboard.press("Enter")
+        assert column.all_inner_texts() == ["a", "b", "c"]
+        shown.get_by_role("button", name="model").click()
+        assert column.all_inner_texts() == ["a", "b", "c"]
+        assert shown.locator("[aria-sort]").all_inner_texts() == ["model"]
+        browser.close()
 
 
 def test_a_page_is_made_from_the_files(tmp_path: Path):

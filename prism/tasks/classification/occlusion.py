@@ -1,22 +1,26 @@
 """Classifiers with parts of images hidden: what is measured, and examples of what they saw."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from prism.metrics.complexity import parameters
-from prism.occlusion.benchmark import OcclusionBenchmark
+from prism.occlusion.benchmark import Key, OcclusionBenchmark, Predictions
+from prism.occlusion.fills import Fill
 from prism.occlusion.hiding import Images, Occluded
 from prism.occlusion.runner import Subject
+from prism.occlusion.settings import Setting
 from prism.reporting.figures import image_grid, pixels, save
 from prism.reporting.tables import Tables
 from prism.tasks.classification.evaluate import add_costs
 from prism.tasks.classification.report import retention_table, significance_table
 from prism.tasks.task import Hiding, Place, Progress
 
-SHOWN = 2  # images of the examples
+SHOWN = 3  # images of the examples
 WIDEST = 8  # of them in a row
+NAMED = 3  # models whose answers are marked
 
 
 def measure(
@@ -37,7 +41,7 @@ def measure(
     add_costs(rows, subjects, images)
     sizes = {subject.name: parameters(subject.model) for subject in subjects}
     rows = [{**row, "parameters": sizes[row["model"]]} for row in rows]
-    save(examples(images, hiding), out / "examples.png", dpi=110)
+    save(examples(images, hiding, predictions), out / "examples.png", dpi=110)
     return {
         "occlusion": rows,
         "significance": significance_table(predictions, hiding.fills[0]) if len(sizes) > 1 else [],
@@ -45,15 +49,23 @@ def measure(
     }
 
 
-def examples(images: Images, hiding: Hiding) -> Figure:
-    """Two images under every setting, and under every fill if there are several."""
+def examples(images: Images, hiding: Hiding, predictions: Mapping[Key, Predictions]) -> Figure:
+    """Images under every setting, and under every fill if there are several; and which models were right."""
     settings, fills, seed = hiding.settings, hiding.fills, hiding.seeds[0]
-    variants = [(Occluded(images, s, fills[0], seed), s.name) for s in settings]
+    variants: list[tuple[Setting, Fill, str]] = [(s, fills[0], s.name) for s in settings]
     if len(fills) > 1:
         last = next((s for s in settings if s.name == "BlockMask112"), settings[-1])
-        variants += [(Occluded(images, last, f, seed), f"{last.name}, {f}") for f in fills[1:]]
+        variants += [(last, f, f"{last.name}, {f}") for f in fills[1:]]
+    first_runs: dict[str, str] = {}
+    for name, run, *_ in predictions:
+        first_runs.setdefault(name, run)
+
+    def tile(index: int, setting: Setting, filling: Fill, title: str) -> tuple[Any, str]:
+        shown = Occluded(images, setting, filling, seed)[index][0]
+        ranks = {key: predictions[*key, setting.name, filling, seed].rank[index] for key in first_runs.items()}
+        answers = [f"{'✗' if rank else '✓'} {name}" for (name, _), rank in ranks.items()]
+        return pixels(shown), "\n".join([title, *answers[:NAMED]])
+
     places = [index * (len(images) // SHOWN) for index in range(min(SHOWN, len(images)))]
     lines = [variants[first : first + WIDEST] for first in range(0, len(variants), WIDEST)]
-    return image_grid(
-        [[(pixels(shown[index][0]), title) for shown, title in line] for index in places for line in lines], 1.7
-    )
+    return image_grid([[tile(index, *variant) for variant in line] for index in places for line in lines], 1.7)

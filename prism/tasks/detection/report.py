@@ -5,7 +5,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from prism.metrics.average_precision import NUMBERS
-from prism.occlusion.settings import MASKS, Setting, fills_of, of_fill
+from prism.occlusion.settings import MASKS, Setting, fills_of, kept, of_fill
 from prism.reporting.figures import PAPER, curve, from_zero, panels, save
 from prism.reporting.pages import Section
 from prism.reporting.tables import Row, Rows, Tables, column, means, with_deviation
@@ -158,16 +158,13 @@ def words(rows: Rows, blocks: Rows) -> str:
         if hidden["left out"]:
             found.append(f"{hidden['left out']} broken annotations were left out.")
     scores = means([row for row in rows if row["subset"] == "all"], ["backbone", "head", "setting"], "box AP")
-    hardest, kept = max(column(rows, "setting"), key=lambda name: Setting.parse(name).hidden_share), {}
+    hardest, pairs = max(column(rows, "setting"), key=lambda name: Setting.parse(name).hidden_share), {}
     for backbone, head in dict.fromkeys((row["backbone"], row["head"]) for row in rows):
         clean, occluded = (100 * scores.get((backbone, head, setting), 0.0) for setting in ("clean", hardest))
         if clean >= WORTH_COMPARING:
-            kept[backbone, head] = occluded / clean
+            pairs[f"{head} on {backbone}"] = clean, occluded
         found.append(f"{head} on {backbone} has {clean:.1f} box AP, and {occluded:.1f} with {hardest}.")
-    if len(kept) > 1:
-        (backbone, head), share = max(kept.items(), key=lambda entry: entry[1])
-        found.append(f"{head} on {backbone} keeps the largest share of its AP, {share:.0%}.")
-    return " ".join(found)
+    return f"{kept(pairs, 'box AP', Setting.parse(hardest))}\n\n{' '.join(found)}"
 
 
 def _scores(rows: Rows, filling: str, subset: str) -> dict[tuple[str, str, str, str], list[float]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from prism.metrics.complexity import PAPER_STEPS
-from prism.occlusion.settings import CLEAN, Setting, fills_of, of_fill
+from prism.occlusion.settings import CLEAN, Setting, fills_of, kept, of_fill
 from prism.reporting.figures import PAPER, curve, from_zero, legend, look, panels, save
 from prism.reporting.pages import Section
 from prism.reporting.tables import Row, Rows, Tables, column, grouped, means, with_deviation
@@ -108,8 +108,10 @@ def words(rows: Rows) -> str:
     found, unseen = (means(rows, ["model", "setting"], name) for name in ("mIoU", "hidden mIoU"))
     hardest = max(column(rows, "setting"), key=lambda name: Setting.parse(name).hidden_share)
     chosen = PAPER_SETTING.name if PAPER_SETTING.name in column(rows, "setting") else hardest
-    texts = [f"On {rows[0]['images']} images:"]
-    for model in column(rows, "model"):
+    models = column(rows, "model")
+    pairs = {model: (found[model, CLEAN.name], found[model, chosen]) for model in models}
+    texts = [f"{kept(pairs, 'mIoU', Setting.parse(chosen))}\n\nOn {rows[0]['images']} images:"]
+    for model in models:
         clean, occluded = (100 * found[model, setting] for setting in (CLEAN.name, chosen))
         hidden = unseen.get((model, chosen))
         texts.append(f"{model} has {clean:.1f} mIoU clean and {occluded:.1f} with {chosen}")
