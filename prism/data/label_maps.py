@@ -18,7 +18,7 @@ from torchvision.transforms.v2 import functional as show
 
 from prism.data.images import fingerprint_files, open_image, read_image
 from prism.data.scenes import SHAPES, Scenes
-from prism.data.sources import SCENES, fingerprint, original_index
+from prism.data.sources import SCENES, fingerprint, name_of, original_index
 
 VOID = 255
 ADE20K_CLASSES = 150
@@ -131,6 +131,9 @@ class LabelledImages(Dataset[tuple[Tensor, Tensor]]):
 
     def original_index(self, place: int) -> int:
         return original_index(self.samples, place)
+
+    def name(self, place: int) -> str:
+        return name_of(self.samples, place)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         picture, labels = self.samples[index]

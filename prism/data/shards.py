@@ -113,8 +113,8 @@ class ShardStream:
             yield sample._replace(picture=picture, target=target)
 
 
-class ShardedImages(IterableDataset[tuple[Any, int]]):
-    """(transformed image, label) of a process's part of all samples, for evaluation: an unreadable one is an error.
+class ShardedImages(IterableDataset[tuple[Any, int, str]]):
+    """(transformed image, label, name) of a process's part of all samples, for evaluation; an unreadable one stops it.
 
     Every process and worker reads all shards and decodes its own samples only.
     """
@@ -123,13 +123,13 @@ class ShardedImages(IterableDataset[tuple[Any, int]]):
         optional("webdataset")
         self.shards, self.view, self.ranks = list(shards), view, ranks
 
-    def __iter__(self) -> Iterator[tuple[Any, int]]:
+    def __iter__(self) -> Iterator[tuple[Any, int, str]]:
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         first, step = self.ranks.rank * workers + worker, self.ranks.world * workers
         for raw in islice(chain.from_iterable(map(_samples, self.shards)), first, None, step):
             picture, label = _decoded(raw)
-            yield self.view(picture), label
+            yield self.view(picture), label, _name(raw)
 
 
 def find_shards(data: str, split: str) -> list[str] | None:

@@ -103,6 +103,11 @@ def original_index(pictures: Any, place: int) -> int:
     return found(place) if found else place
 
 
+def name_of(images: Any, place: int) -> str:
+    """What messages call the image at this place."""
+    return images.name(place) if hasattr(images, "name") else f"image {place}"
+
+
 def fingerprint(images: Any) -> str:
     """Changes when a file or a label of a data set does."""
     return images.fingerprint() if hasattr(images, "fingerprint") else f"{type(images).__name__} of {len(images)}"

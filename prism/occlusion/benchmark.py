@@ -16,7 +16,7 @@ from prism.data.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from prism.metrics.significance import balanced_mean, bootstrap_interval, calibration_error
 from prism.model.backbone import Prism
 from prism.occlusion.hiding import Images, Occluded
-from prism.occlusion.runner import Benchmark, Progress, Subject, fingerprint, ready
+from prism.occlusion.runner import Benchmark, Progress, Subject, check_finite, fingerprint, ready
 from prism.occlusion.settings import CLEAN, CURVES, PAPER_SETTINGS, Job, Setting, jobs
 from prism.reporting.tables import Row
 
@@ -87,11 +87,13 @@ class OcclusionBenchmark(Benchmark):
         ready((subject.model for subject in subjects), self.device)
         own = self.own_batches(len(shown))
         with torch.inference_mode():
-            for images, labels in DataLoader(shown, batch_sampler=own, num_workers=self.workers):
+            loader = DataLoader(shown, batch_sampler=own, num_workers=self.workers)
+            for places, (images, labels) in zip(own, loader, strict=True):
                 images, labels = images.to(self.device), labels.to(self.device)
                 for subject in subjects:
                     mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in subject[3:])
-                    parts[subject.name, subject.run].append(_answers(subject, (images - mean) / std, labels))
+                    names = [shown.name(place) for place in places]
+                    parts[subject.name, subject.run].append(_answers(subject, (images - mean) / std, labels, names))
         everyones = self.everyones(parts)
         return {key: _joined(found for theirs in everyones for found in theirs[key]) for key in parts}
 
@@ -120,7 +122,7 @@ def _joined(parts: Iterable[Predictions]) -> Predictions:
     return Predictions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _answers(subject: Subject, images: Tensor, labels: Tensor) -> Predictions:
+def _answers(subject: Subject, images: Tensor, labels: Tensor, names: Sequence[str]) -> Predictions:
     steps = torch.zeros(len(images), 0)
     if isinstance(subject.model, Prism):
         logits, trace = subject.model.forward_traced(images, slot_maps=False)
@@ -130,8 +132,7 @@ def _answers(subject: Subject, images: Tensor, labels: Tensor) -> Predictions:
             logits = subject.model(images)
         except AssertionError as error:  # how timm refuses a size
             raise ValueError(f"{subject.name} does not take these images: {error}") from None
-    if not logits.isfinite().all():
-        raise ValueError(f"{subject.name} gave a logit that is not finite")
+    check_finite(subject.name, logits, names.__getitem__)
     if int(labels.max()) >= logits.shape[1]:
         raise ValueError(f"{subject.name} knows {logits.shape[1]} classes, the data has a label {int(labels.max())}")
     own = logits.gather(1, labels[:, None])

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from prism.data.preprocessing import IMAGENET_MEAN
-from prism.data.sources import original_index
+from prism.data.sources import name_of, original_index
 from prism.occlusion.fills import Fill, fill
 from prism.occlusion.masks import mask_generator
 from prism.occlusion.settings import Setting
@@ -67,6 +67,9 @@ class Occluded(Dataset[Any]):
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def name(self, index: int) -> str:
+        return name_of(self.images, index)
 
     def __getitem__(self, index: int) -> Any:
         image, target, *_ = self.hidden(index)

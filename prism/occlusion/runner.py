@@ -118,6 +118,14 @@ def refuse_mixtures(subjects: Iterable[tuple[str, str, nn.Module]]) -> None:
             raise ValueError(f"{run} is another network than the other runs of {name}, by its size: evaluate it apart")
 
 
+def check_finite(model: str, scores: Tensor, name: Callable[[int], str]) -> None:
+    """Stop at scores (B, ...) that are not finite, and name their image: a NaN outranks nothing and seems right."""
+    wrong = ~scores.flatten(1).isfinite().all(1)
+    if wrong.any():
+        place = int(wrong.nonzero()[0])
+        raise ValueError(f"{model} gave a score that is not finite for {name(place)}")
+
+
 def ready(networks: Iterable[nn.Module], device: str) -> None:
     """In evaluation mode, on the device. Not in inference mode: weights moved there could never be trained again."""
     for network in networks:

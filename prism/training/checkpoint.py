@@ -1,5 +1,6 @@
 """Checkpoints: complete, written whole or not at all, and read without running what they hold."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from prism.reporting.files import write_whole
 
@@ -31,6 +32,58 @@ def read(path: Path) -> dict[str, Any]:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged file makes the reader raise
         raise ValueError(f"the checkpoint {path} cannot be read: {type(error).__name__}") from None
+
+
+def settings_of(state: Any, path: Path) -> dict[str, Any]:
+    """What the run was told that the checkpoint is of."""
+    try:
+        return dict(json.loads(state["settings"]))
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"the checkpoint {path} is not of a training: it has no settings") from None
+
+
+def check(state: Any, path: Path, learner: nn.Module, average: nn.Module | None, total: int) -> None:
+    """Refuse a checkpoint of which a part is missing: a run that went on from it would end elsewhere."""
+    try:
+        reason = _flaw(state, {"learner": learner} | ({"average": average} if average else {}), total)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        reason = f"{type(error).__name__} {error}"
+    if reason:
+        raise ValueError(f"the checkpoint {path} is not whole: {reason}; delete it to go on from the one before")
+
+
+def _flaw(state: Any, modules: Mapping[str, nn.Module], total: int) -> str | None:
+    """What a checkpoint of these modules lacks."""
+    step, moments = state["step"], state["optimiser"]["state"]
+    if type(step) is not int or not 0 <= step <= total:
+        return f"it is of step {step}, the run has {total}"
+    for part, module in modules.items():
+        if flaw := _difference(state[part], {name: value.shape for name, value in module.state_dict().items()}):
+            return f"the {part} {flaw}"
+    parameters = modules["learner"].named_parameters()
+    shapes = {name: value.shape for name, value in parameters if value.requires_grad}
+    grouped = [name for group in state["optimiser"]["param_groups"] for name in group["params"]]
+    if sorted(grouped) != sorted(shapes):
+        return f"the optimiser knows {len(grouped)} parameters, the run has {len(shapes)}"
+    # a parameter that no gradient has reached yet has no moments; which ones have is said apart
+    if missing := [name for name in state.get("moved", list(moments) or ["anything"]) if name not in moments]:
+        return f"the optimiser has nothing of {missing[0]}"
+    for name, own in moments.items():
+        if flaw := _difference(own, {"step": torch.Size(), "exp_avg": shapes[name], "exp_avg_sq": shapes[name]}):
+            return f"the optimiser's state of {name} {flaw}"
+    numbers = [n for process in state["tallies"] for tally in process for pair in tally.values() for n in pair]
+    if not state["tallies"] or not all(isinstance(number, float) for number in numbers):
+        return "it has no sums of the losses"
+    return None
+
+
+def _difference(found: Mapping[str, Any], wanted: Mapping[str, torch.Size]) -> str | None:
+    for name, shape in wanted.items():
+        if name not in found:
+            return f"has no {name}"
+        if not isinstance(found[name], Tensor) or found[name].shape != shape:
+            return f"has another shape of {name}"
+    return next((f"has {name}, which the run has not" for name in found if name not in wanted), None)
 
 
 def export(weights: Mapping[str, Tensor], path: Path, header: Mapping[str, str]) -> None:

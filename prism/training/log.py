@@ -1,6 +1,8 @@
 """What a run tells while it runs: JSON lines, TensorBoard, and a bar with the time left."""
 
 import json
+import os
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -9,7 +11,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from torch.utils.tensorboard import SummaryWriter
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from prism.reporting.files import write_text
 
 
 class Log(AbstractContextManager["Log"]):
@@ -34,11 +40,11 @@ class Log(AbstractContextManager["Log"]):
             transient=True,
         )
         self._task = self._bar.add_task(title, total=total, completed=first, said="")
-        self._writer = None
+        self._events = None
         self._last = (time.perf_counter(), first)
         if folder:
             _cut(folder / "log.jsonl", first)
-            self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first or None)
+            self._events = _Events(folder / "tensorboard", first)
 
     def __enter__(self) -> "Log":
         self._bar.start()
@@ -46,8 +52,8 @@ class Log(AbstractContextManager["Log"]):
 
     def __exit__(self, *_: Any) -> None:
         self._bar.stop()
-        if self._writer:
-            self._writer.close()
+        if self._events:
+            self._events.file.close()
 
     def advance(self, step: int, said: str) -> None:
         self._bar.update(self._task, completed=step, said=said)
@@ -64,32 +70,75 @@ class Log(AbstractContextManager["Log"]):
 
     def row(self, kind: str, step: int, figures: Mapping[str, Any]) -> None:
         """One line of the log: `kind` is "train", "epoch" or "skipped"."""
-        if not self.folder or not self._writer:
+        if not self.folder or not self._events:
             return
-        with (self.folder / "log.jsonl").open("a") as file:
-            file.write(json.dumps({"kind": kind, "step": step, **figures}) + "\n")
-        for name, value in figures.items():
-            if isinstance(value, int | float):
-                self._writer.add_scalar(f"{kind}/{name}", value, step)
+        path = self.folder / "log.jsonl"
+        try:
+            with path.open("a") as file:
+                file.write(json.dumps({"kind": kind, "step": step, **figures}) + "\n")
+            numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
+            self._events.add(step, {f"{kind}/{name}": value for name, value in numbers.items()})
+        except OSError as error:
+            raise OSError(f"{path} could not be written, {error.strerror}: repeat the command to go on") from None
 
     def say(self, sentence: str) -> None:
         self._console.print(sentence, highlight=False, soft_wrap=True)
 
 
+class _Events:
+    """TensorBoard's file, written at once: the usual writer's thread tells of a full disk by a traceback."""
+
+    def __init__(self, folder: Path, first: int):
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self.file = (folder / name).open("xb", buffering=0)
+        self._records = RecordWriter(self)
+        start = SessionLog(status=SessionLog.START)
+        try:
+            self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
+            # TensorBoard forgets what an interrupted run wrote from here on
+            self._add(Event(wall_time=time.time(), step=first + 1, session_log=start))
+        except OSError as error:
+            self.file.close()
+            raise OSError(f"{folder / name} could not be written: {error.strerror}") from None
+
+    def add(self, step: int, figures: Mapping[str, float]) -> None:
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
+        self._add(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def write(self, data: bytes) -> None:
+        """What the records ask for. Nothing waits in a buffer, where a full disk would find it once more."""
+        while data:
+            data = data[self.file.write(data) :]
+
+    def _add(self, event: Event) -> None:
+        self._records.write(event.SerializeToString())
+
+
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The rows of a log; a last line that a kill cut short is left out."""
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
+    lines = path.read_text(errors="replace").split("\n") if path.exists() else [""]
+    rows = [_row(line) for line in lines[:-1]]  # every row ends its line
+    if None in rows:
+        raise ValueError(f"line {1 + rows.index(None)} of {path} is not a row of a log: remove it to go on")
+    return [row for row in rows if row is not None]
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    sound = isinstance(found, dict) and isinstance(found.get("kind"), str) and type(found.get("step")) is int
+    return found if sound else None
 
 
 def _cut(path: Path, step: int) -> None:
-    """Keep the rows up to a step."""
-    if rows := [row for row in read_log(path) if row["step"] <= step]:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    """Keep the rows up to a step; of an epoch that ends there only if its own row is there, as it comes last."""
+    rows = read_log(path)
+    closed = any((row["kind"], row["step"]) == ("epoch", step) for row in rows)
+    kept = [row for row in rows if row["step"] < step or (row["step"] == step and (closed or row["kind"] == "train"))]
+    if kept:
+        write_text(path, "".join(json.dumps(row) + "\n" for row in kept))
     else:
         path.unlink(missing_ok=True)

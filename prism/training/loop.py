@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
-from accelerate.utils import gather_object, send_to_device
+from accelerate.utils import broadcast_object_list, gather_object, send_to_device
 from timm.optim import create_optimizer_v2
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
@@ -71,7 +71,7 @@ def train(job: Job, settings: Recipe, accelerator: Accelerator) -> list[dict[str
     run.resume()
     with Log(settings.out if accelerator.is_main_process else None, run.step, run.total, job.name) as log:
         while True:
-            if run.step and (run.step % run.per_epoch == 0 or run.step == run.total) and not run.evaluated():
+            if run.step > run.closed and (run.step % run.per_epoch == 0 or run.step == run.total):
                 run.evaluate(log)
             if run.step == run.total:
                 return run.epoch_rows()
@@ -107,6 +107,7 @@ class _Run:
         self.optimiser: Optimizer = self.prepared.optimizer
         self.memory, self.others = _parameters_apart(network)
         self.step = 0
+        self.closed = 0  # the step up to which epochs have their rows
         self.epoch_tally, self.window = Tally(), Tally()
         self.skipped: list[str] = []
 
@@ -180,9 +181,6 @@ class _Run:
 
     # ---- evaluation
 
-    def evaluated(self) -> bool:
-        return any(row["step"] == self.step for row in self.epoch_rows())
-
     def epoch_rows(self) -> list[dict[str, Any]]:
         return [row for row in read_log(self.out / "log.jsonl") if row["kind"] == "epoch"]
 
@@ -192,11 +190,13 @@ class _Run:
         network = self.average.module if self.average is not None else self.job.learner.network
         figures = self.epoch_tally.means(accelerator) | memory_figures(network)
         skipped = sorted(set(gather_object(self.skipped)))
-        self.epoch_tally, self.skipped = Tally(), []
+        self._close_epoch()
         due = epoch % self.settings.eval_every == 0 or self.step == self.total
         if due:
             network.eval()
             figures |= self.job.evaluate(network, accelerator)
+            if not math.isfinite(figures.get(self.job.best, math.nan)):
+                raise ValueError(f"the evaluation after step {self.step} gave no finite {self.job.best}")
         weights = accelerator.get_state_dict(self.learner) if self.average is None else None
         if accelerator.is_main_process:
             for reason in skipped:
@@ -206,11 +206,14 @@ class _Run:
             header = self.job.metadata.with_training(step=self.step, epoch=epoch).header()
             checkpoint.export(kept, self.out / "last.safetensors", header)
             earlier = [row[self.job.best] for row in self.epoch_rows() if self.job.best in row]
-            if due and not figures[self.job.best] <= max(earlier, default=-math.inf):
+            if due and figures[self.job.best] > max(earlier, default=-math.inf):
                 checkpoint.export(kept, self.out / "best.safetensors", header)
             log.row("epoch", self.step, {"epoch": epoch, **figures, "skipped": len(skipped)})
             log.say(_line(epoch, self.total / self.per_epoch, figures, self.job.best))
         accelerator.wait_for_everyone()
+
+    def _close_epoch(self) -> None:
+        self.closed, self.epoch_tally, self.skipped = self.step, Tally(), []
 
     # ---- checkpoints
 
@@ -227,8 +230,9 @@ class _Run:
             "optimiser": optimiser,
             "average": self.average.state_dict() if self.average is not None else None,
             "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None,
-            "tallies": [self.epoch_tally.sums, self.window.sums],
-            "skipped": self.skipped,
+            "moved": list(optimiser.get("state", ())),
+            "tallies": gather_object([[self.epoch_tally.sums, self.window.sums]]),  # of every process
+            "skipped": gather_object(self.skipped),
         }
         if self.accelerator.is_main_process:
             checkpoint.save(state, self.checkpoints, self.step, self.settings.keep)
@@ -239,7 +243,10 @@ class _Run:
         if not kept:
             return
         state = checkpoint.read(kept[-1])
-        _check_same(json.loads(state["settings"]), resume_fields(self.settings), self.out)
+        _check_same(checkpoint.settings_of(state, kept[-1]), resume_fields(self.settings), self.out)
+        if isinstance(state["tallies"][0], dict):  # of one process, as they once were kept
+            state["tallies"] = [state["tallies"]]
+        checkpoint.check(state, kept[-1], self.job.learner, self.average, self.total)
         set_state_dict(
             self.learner,
             self.optimiser,
@@ -251,14 +258,30 @@ class _Run:
             self.average.load_state_dict(state["average"])
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
-        self.step = state["step"]
-        self.epoch_tally, self.window = (Tally(sums) for sums in state["tallies"])
-        self.skipped = state["skipped"]
+        self.step, self.skipped = state["step"], state["skipped"]
+        self.epoch_tally, self.window = _own_tallies(state["tallies"], self.accelerator)
+        # the first process decides for all: another machine may see the log later
+        closed = [any(row["step"] == self.step for row in self.epoch_rows())]
+        if broadcast_object_list(closed)[0]:  # the kill came after the epoch's row, and before another checkpoint
+            self._close_epoch()
 
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 # a parameter that no gradient has reached yet has no state in the optimiser; names and shapes were checked by then
 _GAPS_ALLOWED = StateDictOptions(full_state_dict=True, cpu_offload=True, strict=False)
+
+
+def _own_tallies(kept: list[Any], accelerator: Accelerator) -> tuple["Tally", "Tally"]:
+    """This process's sums; with another number of processes than there was, the first takes all of them."""
+    if len(kept) == accelerator.num_processes:
+        epoch, window = kept[accelerator.process_index]
+        return Tally(epoch), Tally(window)
+    share = float(accelerator.is_main_process)
+    epoch, window = (
+        {name: [share * sum(sums[name][part] for sums in theirs) for part in (0, 1)] for name in theirs[0]}
+        for theirs in zip(*kept, strict=True)
+    )
+    return Tally(epoch), Tally(window)
 
 
 def _parameters_apart(network: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

@@ -1,5 +1,6 @@
 """A recipe from its beginning, or from where it stopped, to its report; and the rehearsal of one."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -8,16 +9,18 @@ from prism.metrics.complexity import parameters
 from prism.tasks.recipe import Recipe
 from prism.tasks.registry import find_task
 from prism.training import loop, report
+from prism.training.lock import locked
 
 
 def train_recipe(recipe: Recipe) -> list[dict[str, Any]]:
     """Train a recipe to its end, or on to it, and return the rows of its epochs."""
     accelerator = loop.start(recipe)
-    job = find_task(recipe.task).job(recipe, accelerator)
-    rows = loop.train(job, recipe, accelerator)
-    if accelerator.is_main_process:
-        report.write(recipe, job.best)
-    accelerator.wait_for_everyone()
+    with locked(recipe.out) if accelerator.is_main_process else nullcontext():
+        job = find_task(recipe.task).job(recipe, accelerator)
+        rows = loop.train(job, recipe, accelerator)
+        if accelerator.is_main_process:
+            report.write(recipe, job.best)
+        accelerator.wait_for_everyone()
     accelerator.end_training()
     return rows
 

@@ -236,14 +236,14 @@ def test_evaluation_reads_in_order_and_stops_at_what_it_cannot_read(tmp_path: Pa
     paths = stored(tmp_path, [2, 3], [4])
     reader = read_shards(paths)
     found = [next(reader) for _ in range(4)]
-    assert [label for _, label in found] == [picture.getpixel((0, 0))[0] for picture, _ in found] == [0, 1, 2, 3]
+    assert [label for _, label, _ in found] == [picture.getpixel((0, 0))[0] for picture, *_ in found] == [0, 1, 2, 3]
     with pytest.raises(Unreadable, match=f"004 of {paths[1]} cannot be read as an image"):
         next(reader)
 
 
 def test_two_processes_read_each_sample_once(tmp_path: Path):
     paths = stored(tmp_path, [2, 3])
-    labels = [[label for _, label in read_shards(paths, Ranks(rank, 2))] for rank in range(2)]
+    labels = [[label for _, label, _ in read_shards(paths, Ranks(rank, 2))] for rank in range(2)]
     assert labels == [[0, 2, 4], [1, 3]]
 
 
@@ -255,7 +255,7 @@ def test_members_of_a_sample(tmp_path: Path):
         picture.save(buffer, kind)
         files |= {f"a/{number}.{suffix}": buffer.getvalue(), f"a/{number}.cls": b"7\n", f"a/{number}.txt": b"words"}
     path = pack(tmp_path / "a.tar", files)
-    assert [label for _, label in read_shards([path])] == [7] * 3
+    assert [label for _, label, _ in read_shards([path])] == [7] * 3
     for members in ({"1.png": encoded(0)}, {"1.cls": b"7"}, {"1.png": encoded(0), "1.cls": b"cat"}):
         path = pack(tmp_path / "b.tar", members)
         with pytest.raises(Unreadable, match=f"1 of {path} has no image or no label in digits"):

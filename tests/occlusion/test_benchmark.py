@@ -151,7 +151,7 @@ def test_curves_are_ordered_from_little_to_much_hidden():
     [
         ([plain("m", Majority())], Colours(0), "empty"),
         ([plain("m", Majority()), plain("m", Majority())], Colours(3), "share a name and a run"),
-        ([plain("m", Majority(float("nan")))], Colours(3), "m gave a logit that is not finite"),
+        ([plain("m", Majority(float("nan")))], Colours(3), "m gave a score that is not finite for image 0"),
         ([plain("two", nn.Sequential(nn.Flatten(), nn.Linear(3 * 56 * 56, 2)))], Colours(3), "knows 2 classes"),
     ],
 )

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from prism.data import sources
 from prism.data.preprocessing import Preprocessing
 from prism.data.shards import ShardedImages, ShardStream, find_shards
-from prism.data.sources import Labelled, original_index
+from prism.data.sources import Labelled, name_of, original_index
 from prism.data.stream import ALONE, Ranks, ShuffledStream, Stream
 from prism.model.creation import Checkpoint
 from prism.model.metadata import Metadata
@@ -81,6 +81,9 @@ class OwnImages(Dataset[tuple[Tensor, int]]):
     def original_index(self, place: int) -> int:
         return original_index(self.pictures, self.indices[place])
 
+    def name(self, place: int) -> str:
+        return name_of(self.pictures, self.indices[place])
+
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         picture, label = self.pictures[self.indices[index]]
         return self.view(picture), label
@@ -122,7 +125,7 @@ def class_names(recipe: Classification) -> list[str]:
 
 def evaluation_images(
     recipe: Classification, split: str, preprocessing: Preprocessing, ranks: Ranks
-) -> Dataset[tuple[Tensor, int]]:
+) -> OwnImages | ShardedImages:
     """This process's part of a split, normalised."""
     if shards := find_shards(recipe.data, split):
         return ShardedImages(shards, preprocessing, ranks)

@@ -6,31 +6,33 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch import nn
+from torch.utils.data import DataLoader
 
+from prism.data.shards import ShardedImages
 from prism.metrics.complexity import macs_by_module, step_cost
 from prism.model.backbone import Prism
 from prism.occlusion.benchmark import OcclusionBenchmark, scores, step_columns
 from prism.occlusion.hiding import Images
-from prism.occlusion.runner import Subject
+from prism.occlusion.runner import Subject, check_finite
 from prism.occlusion.settings import CLEAN
 from prism.reporting.tables import Row
+from prism.tasks.classification.data import OwnImages
 from prism.tasks.task import Place, Progress
 
 
 @torch.inference_mode()
 def accuracy(
-    network: nn.Module, own: Dataset[tuple[Tensor, int]], accelerator: Accelerator, batch: int, workers: int
+    network: nn.Module, own: OwnImages | ShardedImages, accelerator: Accelerator, batch: int, workers: int
 ) -> dict[str, float]:
     """Top-1 and top-5 in per cent, loss, and PRISM's mean steps; over the `own` images of all processes."""
-    batches: Iterable[tuple[Tensor, Tensor]] = DataLoader(own, batch, num_workers=workers)
+    batches: Iterable[Any] = DataLoader(own, batch, num_workers=workers)
     device = accelerator.device
     # one parameter tells the width of all: a float64 run is evaluated in float64
     dtype = next(network.parameters()).dtype
     totals = torch.zeros(4, dtype=torch.float64, device=device)
     steps = torch.zeros(len(network.stages) if isinstance(network, Prism) else 0, dtype=torch.float64, device=device)
-    for images, labels in batches:
+    for number, (images, labels, *told) in enumerate(batches):
         images, labels = images.to(device, dtype), labels.to(device)
         with accelerator.autocast():
             if isinstance(network, Prism):
@@ -38,6 +40,9 @@ def accuracy(
                 steps += torch.stack([stage.steps.sum() for stage in trace.stages])
             else:
                 logits = network(images)
+        # shards tell names with their images, as no place in them is known
+        names = told[0] if told else [own.name(number * batch + place) for place in range(len(labels))]  # pyright: ignore
+        check_finite("the network", logits, names.__getitem__)
         rank = (logits > logits.gather(1, labels[:, None])).sum(1)
         loss = F.cross_entropy(logits.float(), labels, reduction="sum")
         hits, near = (rank == 0).sum(), (rank < 5).sum()

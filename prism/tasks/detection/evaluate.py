@@ -17,7 +17,7 @@ from prism.metrics.complexity import PAPER_STEPS, macs_by_module, parameters, st
 from prism.model.creation import Checkpoint
 from prism.reporting.tables import Row
 from prism.tasks.detection.loading import load_detector
-from prism.tasks.detection.network import TITLES, Design, DetectionNetwork, build_network
+from prism.tasks.detection.network import TITLES, Design, DetectionNetwork, build_network, find
 from prism.tasks.learner import find_prism
 from prism.tasks.task import Place, Progress, check_classes, with_files
 
@@ -47,12 +47,13 @@ def detect(
     """What the network finds in all images, as COCO's result files have it; the same list in every process."""
     own = _Own(pictures, accelerator.process_index, accelerator.num_processes)
     # with this collation a batch stays a list: images differ in size
-    batches: Iterable[list[tuple[Tensor, int]]] = DataLoader(own, batch, num_workers=workers, collate_fn=list)
+    batches: Iterable[list[tuple[Tensor, int, str]]] = DataLoader(own, batch, num_workers=workers, collate_fn=list)
     results = []
-    for pairs in batches:
+    for triples in batches:
         with accelerator.autocast():
-            found = network([picture.to(accelerator.device) for picture, _ in pairs])
-        for one, (_, image_id) in zip(found, pairs, strict=True):
+            shown, names = [picture.to(accelerator.device) for picture, *_ in triples], [name for *_, name in triples]
+            found = find(network, shown, names)
+        for one, (_, image_id, _) in zip(found, triples, strict=True):
             results += as_results(one, image_id, pictures.categories)
     return gather_object(results)
 
@@ -141,7 +142,7 @@ def _padded(side: int) -> int:
     return -(-side // 32) * 32
 
 
-class _Own(Dataset[tuple[Tensor, int]]):
+class _Own(Dataset[tuple[Tensor, int, str]]):
     """This process's images of a split: every world-th one."""
 
     def __init__(self, pictures: Annotated, rank: int, world: int):
@@ -150,6 +151,6 @@ class _Own(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Tensor, int, str]:
         picture, target = self.pictures[self.indices[index]]
-        return unit_pixels(picture), target["image_id"]
+        return unit_pixels(picture), target["image_id"], self.pictures.name(self.indices[index])

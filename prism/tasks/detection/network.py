@@ -28,6 +28,7 @@ from prism.tasks.detection.recipes import NORM_GROUPS, Head
 from prism.tasks.learner import find_prism
 
 TITLES: dict[Head, str] = {"retinanet": "RetinaNet", "maskrcnn": "Mask R-CNN"}
+HEADS = ("head", "rpn.head", "roi_heads.box_predictor", "roi_heads.mask_predictor")  # of either detector
 MOST = 100  # detections of an image: COCO counts no more
 
 
@@ -116,6 +117,33 @@ def build_network(design: Design, classes: int, **arguments: Any) -> DetectionNe
     sizes: Any = design.sizes  # torchvision takes several, its annotation says one
     network.detector.transform = _Transform(sizes, design.longest, list(config["mean"]), list(config["std"]))
     return network
+
+
+def find(network: nn.Module, pictures: Sequence[Tensor], names: Sequence[str]) -> list[dict[str, Tensor]]:
+    """What the network finds in each image. A score that is not finite, which torchvision drops, stops all by name."""
+    found, finite = _watched(network, pictures)
+    if not finite:
+        alone = (name for name, one in zip(names, pictures, strict=True) if not _watched(network, [one])[1])
+        raise ValueError(f"the detector gave a score that is not finite for {next(alone, names[0])}")
+    return found
+
+
+def _watched(network: nn.Module, pictures: Sequence[Tensor]) -> tuple[list[dict[str, Tensor]], bool]:
+    """With whether all answers of its heads were finite."""
+    answers: list[Tensor] = []
+    heads = [part for name, part in network.named_modules() if name.removeprefix("detector.") in HEADS]
+    hooks = [head.register_forward_hook(lambda _, __, answer: answers.extend(_tensors(answer))) for head in heads]
+    try:
+        return network(pictures), all(bool(answer.isfinite().all()) for answer in answers)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _tensors(answer: Any) -> list[Tensor]:
+    if isinstance(answer, Tensor):
+        return [answer]
+    return [tensor for part in (answer.values() if isinstance(answer, dict) else answer) for tensor in _tensors(part)]
 
 
 class _Transform(GeneralizedRCNNTransform):

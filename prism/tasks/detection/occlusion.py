@@ -26,6 +26,7 @@ from prism.reporting.figures import image_grid, pixels, save
 from prism.reporting.tables import Row, Tables
 from prism.tasks.detection.covering import Covered, CoveredImages, summary, without_pixels, write_occluded
 from prism.tasks.detection.evaluate import DetectorSubject
+from prism.tasks.detection.network import find
 from prism.tasks.detection.report import subset_table
 from prism.tasks.task import Hiding, Place
 
@@ -110,7 +111,8 @@ class DetectionBenchmark(Benchmark):
             for shown in DataLoader(covered, batch_sampler=batches, num_workers=self.workers, collate_fn=list):
                 images = [one.picture.to(self.device) for one in shown]
                 for subject, kept in zip(subjects, own.results, strict=True):
-                    for one, found in zip(shown, subject.network(images), strict=True):
+                    names = [one.image["file_name"] for one in shown]
+                    for one, found in zip(shown, find(subject.network, images, names), strict=True):
                         kept += as_results(found, one.image["id"], subject.categories)
                 own.covered.extend(without_pixels(one) for one in shown)
         everyones = self.everyones(own)

@@ -21,6 +21,7 @@ from prism.reporting.files import write_text
 from prism.reporting.tables import Row
 from prism.tasks.detection.covering import cover
 from prism.tasks.detection.loading import Loaded
+from prism.tasks.detection.network import find
 
 OPACITY = 0.5
 FONT = Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"  # torchvision brings none that can be scaled
@@ -51,11 +52,11 @@ def draw(
     rows = []
     for path in images:
         picture, stem = unit_pixels(read_image(path)), out / f"{path.stem}-detected"
-        found = _confident(detector.network([picture])[0], threshold)
+        found = _confident(find(detector.network, [picture], [str(path)])[0], threshold)
         rows.append(_write(detector, picture, found, stem, str(path)))
         if occlusion and len(found["labels"]):
             hidden = _hidden(found, picture, occlusion)
-            again = _confident(detector.network([hidden])[0], threshold)
+            again = _confident(find(detector.network, [hidden], [str(path)])[0], threshold)
             rows.append(_write(detector, hidden, again, out / f"{stem.name}-occluded", f"{path}, occluded"))
         elif occlusion:
             rows.append({"image": f"{path}, occluded", "objects": 0, "found": "nothing was found that could be hidden"})

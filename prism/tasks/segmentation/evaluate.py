@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader
 
 from prism.data.label_maps import LabelledImages, Segmented, Sides
 from prism.metrics.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
@@ -19,7 +19,7 @@ from prism.metrics.iou import Counts, added, count, scores
 from prism.model.backbone import Prism
 from prism.model.creation import Checkpoint
 from prism.occlusion.hiding import Occluded
-from prism.occlusion.runner import Subject, ready
+from prism.occlusion.runner import Subject, check_finite, ready
 from prism.occlusion.settings import CLEAN
 from prism.tasks.segmentation.network import Inference, SemanticFPN, load_segmenter
 from prism.tasks.task import check_classes, with_files
@@ -45,7 +45,7 @@ class OccludedImages(Occluded):
 
 def count_pixels(
     subjects: Sequence[Subject],
-    shown: Dataset[Any],
+    shown: OccludedImages,
     classes: int,
     batches: Sequence[Sequence[int]],
     workers: int,
@@ -57,16 +57,17 @@ def count_pixels(
     ready((subject.model for subject in subjects), device)
     with torch.inference_mode():
         loader = DataLoader(shown, batch_sampler=batches, num_workers=workers, collate_fn=_by_size)  # pyright: ignore
-        for groups in loader:
-            for images, labels, hidden in groups:
+        for places, groups in zip(batches, loader, strict=True):
+            for members, (images, labels, hidden) in groups:
+                names = [shown.name(places[member]) for member in members]
                 for subject in subjects:
-                    prediction = label_pixels(subject, images.to(device), classes).cpu()
+                    prediction = label_pixels(subject, images.to(device), classes, names).cpu()
                     key = subject.name, subject.run
                     found[key] = added(found[key], count(labels, prediction, classes, hidden))
     return found
 
 
-def label_pixels(subject: Subject, images: Tensor, classes: int) -> Tensor:
+def label_pixels(subject: Subject, images: Tensor, classes: int, names: Sequence[str]) -> Tensor:
     """The class of every pixel, (B, H, W)."""
     mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (subject.mean, subject.std))
     # one parameter tells the width of all: a float64 run is evaluated in float64
@@ -74,8 +75,7 @@ def label_pixels(subject: Subject, images: Tensor, classes: int) -> Tensor:
     found = subject.model(((images - mean) / std).to(dtype))
     if found.shape[1] != classes:
         raise ValueError(f"{subject.name} knows {found.shape[1]} classes, the data has {classes}")
-    if not found.isfinite().all():
-        raise ValueError(f"{subject.name} gave a score that is not finite")
+    check_finite(subject.name, found, names.__getitem__)
     return found.argmax(1)
 
 
@@ -85,11 +85,11 @@ def in_training(
     """mIoU, pixel accuracy and boundary IoU of whole images, over all processes."""
     subject = Subject(network.backbone.name, "", Inference(network, fit), network.mean, network.std)
     shown = OccludedImages(LabelledImages(samples), CLEAN)
-    own = Subset(shown, range(accelerator.process_index, len(shown), accelerator.num_processes))
-    batches = [[*range(len(own))][first : first + batch] for first in range(0, len(own), batch)]
+    own = range(accelerator.process_index, len(shown), accelerator.num_processes)
+    batches = [own[first : first + batch] for first in range(0, len(own), batch)]
     with accelerator.autocast():
         classes, device = len(samples.classes), str(accelerator.device)
-        [found] = count_pixels([subject], own, classes, batches, workers, device).values()
+        [found] = count_pixels([subject], shown, classes, batches, workers, device).values()
     everywhere = Counts(*(accelerator.reduce(part.to(accelerator.device)) for part in found))  # pyright: ignore
     return {name: value for name, value in scores(everywhere).items() if value is not None}
 
@@ -131,9 +131,15 @@ def costs(model: nn.Module, size: tuple[int, int] = COST_SIZE) -> tuple[int, flo
     return parameters(model), at_one_step + steps.macs(PAPER_STEPS) - steps.at_one_step
 
 
-def _by_size(shown: Sequence[Shown]) -> list[Shown]:
-    """Images of one size together, (B, ...) each, so that none is padded or scaled for another's sake."""
-    groups: dict[torch.Size, list[Shown]] = defaultdict(list)
-    for one in shown:
-        groups[one.labels.shape].append(one)
-    return [Shown(*(torch.stack(parts) for parts in zip(*group, strict=True))) for group in groups.values()]
+def _by_size(shown: Sequence[Shown]) -> list[tuple[list[int], Shown]]:
+    """Images of one size together, (B, ...) each, so that none is padded or scaled for another's sake.
+
+    With each group, which of the batch they are.
+    """
+    groups: dict[torch.Size, list[int]] = defaultdict(list)
+    for member, one in enumerate(shown):
+        groups[one.labels.shape].append(member)
+    return [
+        (members, Shown(*(torch.stack(parts) for parts in zip(*(shown[member] for member in members), strict=True))))
+        for members in groups.values()
+    ]

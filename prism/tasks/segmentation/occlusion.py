@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from prism.data.label_maps import VOID
+from prism.data.sources import name_of
 from prism.metrics.iou import class_rows, scores
 from prism.occlusion.hiding import Images
 from prism.occlusion.runner import Benchmark, Progress, Subject, fingerprint, ready, refuse_mixtures
@@ -100,7 +101,8 @@ def examples(benchmark: SegmentationBenchmark, subjects: Sequence[Subject]) -> F
             shown = OccludedImages(benchmark.images, setting, benchmark.fills[0], benchmark.seeds[0])[index]
             with torch.inference_mode():
                 images = shown.image[None].to(benchmark.device)
-                answers = [label_pixels(s, images, len(benchmark.classes))[0].cpu() for s in subjects]
+                names = [name_of(benchmark.images, index)]
+                answers = [label_pixels(s, images, len(benchmark.classes), names)[0].cpu() for s in subjects]
             maps = [shown.labels, *answers]
             drawn = [(colours[labels.numpy()], title) for labels, title in zip(maps, titles, strict=True)]
             lines.append([(pixels(shown.image), setting.name), *drawn])

@@ -31,7 +31,7 @@ def segment(subject: Subject, classes: Sequence[str], images: Sequence[Path], ou
     for path in images:
         pixels = np.array(read_image(path))
         image = torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255
-        labels = label_pixels(subject, image, len(classes))[0].numpy().astype(np.uint8)
+        labels = label_pixels(subject, image, len(classes), [str(path)])[0].numpy().astype(np.uint8)
         index_mask(labels, len(classes)).save(out / f"{path.stem}-mask.png")
         overlay(pixels, labels, classes).savefig(out / f"{path.stem}-overlay.png", dpi=DPI)
         rows.append(
