@@ -8,10 +8,9 @@ from matplotlib.figure import Figure
 
 from prism.metrics.complexity import parameters
 from prism.occlusion.benchmark import Key, OcclusionBenchmark, Predictions
-from prism.occlusion.fills import Fill
 from prism.occlusion.hiding import Images, Occluded
 from prism.occlusion.runner import Subject
-from prism.occlusion.settings import Setting
+from prism.occlusion.settings import Job
 from prism.reporting.figures import image_grid, pixels, save
 from prism.reporting.tables import Tables
 from prism.tasks.classification.evaluate import add_costs
@@ -52,19 +51,19 @@ def measure(
 def examples(images: Images, hiding: Hiding, predictions: Mapping[Key, Predictions]) -> Figure:
     """Images under every setting, and under every fill if there are several; and which models were right."""
     settings, fills, seed = hiding.settings, hiding.fills, hiding.seeds[0]
-    variants: list[tuple[Setting, Fill, str]] = [(s, fills[0], s.name) for s in settings]
+    variants = [(Job(s, fills[0], seed), s.name) for s in settings]
     if len(fills) > 1:
         last = next((s for s in settings if s.name == "BlockMask112"), settings[-1])
-        variants += [(last, f, f"{last.name}, {f}") for f in fills[1:]]
+        variants += [(Job(last, f, seed), f"{last.name}, {f}") for f in fills[1:]]
     first_runs: dict[str, str] = {}
     for name, run, *_ in predictions:
         first_runs.setdefault(name, run)
 
-    def tile(index: int, setting: Setting, filling: Fill, title: str) -> tuple[Any, str]:
-        shown = Occluded(images, setting, filling, seed)[index][0]
-        ranks = {key: predictions[*key, setting.name, filling, seed].rank[index] for key in first_runs.items()}
+    def tile(index: int, job: Job, title: str) -> tuple[Any, str]:
+        of_job = job.setting.name, job.filling, job.seed
+        ranks = {run: predictions[*run, *of_job].rank[index] for run in first_runs.items()}
         answers = [f"{'✗' if rank else '✓'} {name}" for (name, _), rank in ranks.items()]
-        return pixels(shown), "\n".join([title, *answers[:NAMED]])
+        return pixels(Occluded(images, *job)[index][0]), "\n".join([title, *answers[:NAMED]])
 
     places = [index * (len(images) // SHOWN) for index in range(min(SHOWN, len(images)))]
     lines = [variants[first : first + WIDEST] for first in range(0, len(variants), WIDEST)]
