@@ -4,19 +4,27 @@ import functools
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from prism.cli import VERBS, main
 from prism.commands import parsing
 from prism.studies.catalogue import find_study, overview
-from tests.test_readme import ROOT, commands, python_blocks
+from tests.conftest import CHROMIUM, in_a_browser
+from tests.test_readme import ROOT, commands, folder, python_blocks, run_shortened
+
+__all__ = ["folder"]  # a fixture
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 TEXTS = {path.stem: path.read_text() for path in PAGES}
+# what makes an example of minutes one of seconds
+SHORT = {"steps = 150": "steps = 2", "length=300": "length=8", '"train": 600, "val": 100': '"train": 80, "val": 16'}
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +60,49 @@ def test_every_module_is_in_the_reference(site: Path):
         assert f'id="prism.{module.parent.name}.{module.stem}"' in page.read_text()
 
 
-@pytest.mark.parametrize("page", [name for name, text in TEXTS.items() if python_blocks(text)])
-def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def run_python(page: str) -> None:
     """From top to bottom, as a reader would; a sketch, which needs files of the reader's, is compiled."""
-    monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
     for beside, code in python_blocks(TEXTS[page]):
+        for long, short in SHORT.items():
+            code = code.replace(long, short)
         compiled = compile(code, page, "exec")
         if "Sketch" not in beside:
             exec(compiled, scope)
+
+
+@pytest.mark.parametrize("page", [name for name, text in TEXTS.items() if python_blocks(text) and name != "folder"])
+def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    run_python(page)
+
+
+def test_a_folder_is_trained_on_from_start_to_finish(folder: Path):
+    """The page on folders, Python and commands: what it renders is what it trains on."""
+    run_python("folder")
+    for words in commands(TEXTS["folder"]):
+        run_shortened(words)
+    assert (folder / "runs" / "occlusion" / "report.html").exists()
+
+
+@in_a_browser
+def test_search_finds_a_page(site: Path):
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    handler = functools.partial(Handler, directory=site)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, sync_playwright() as driver:
+        threading.Thread(target=server.serve_forever).start()
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
+        page.locator(".md-search__input").first.fill("torchvision resnet18")
+        found = page.locator(".md-search-result__link").first
+        found.wait_for(timeout=60_000)
+        assert "occlusion.html" in str(found.get_attribute("href"))
+        browser.close()
+        server.shutdown()
 
 
 def silenced(command: Callable[..., Any]) -> Callable[..., Any]:

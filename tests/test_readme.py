@@ -6,23 +6,24 @@ from pathlib import Path
 
 import pytest
 import timm
+import yaml
 from PIL import Image
 from safetensors.torch import save_file
 
+import prism
 from prism.cli import main
+from prism.commands import app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+MOST_WORDS = 900
 
-# what makes a command of hours one of seconds
-TRAINING = "--size 32 --batch 8 --steps 2 --limit 8 --workers 0"
+# what makes a command of minutes one of seconds
 SHORTER = {
-    "train": TRAINING,
-    "train scenes-retinanet": "--sizes 64 --longest 64 --batch 4 --steps 1 --length 8 --limit 4 --workers 0",
-    "train scenes-semfpn": "--size 32 --batch 4 --steps 1 --length 8 --limit 4 --workers 0",
+    "train": "--size 32 --batch 8 --steps 2 --limit 8 --workers 0",
     "eval": "--limit 8 --workers 0",
+    "feed": "--size 32 --batch 8 --workers 0",
     "occlusion": "--limit 8 --workers 0",
-    "speed": "--size 32 --repeats 2",
     "study": "--limit 4 --workers 0 --quick",
 }
 
@@ -39,39 +40,46 @@ def python_blocks(text: str) -> list[tuple[str, str]]:
     return re.findall(r"```python *([^\n]*)\n(.*?)```", text, flags=re.DOTALL)
 
 
+def run_shortened(words: list[str]) -> None:
+    main([*words, *("" if "--dry-run" in words else SHORTER.get(words[0], "")).split()])
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A reader's folder, with the files that the README speaks of."""
     monkeypatch.chdir(tmp_path)
     Image.effect_noise((80, 60), 50).save("photo.jpg")
-    for split in ("train", "val"):
-        for number in range(2):
-            place = tmp_path / "imagenette2-160" / split / f"class{number}"
-            place.mkdir(parents=True)
-            for index in range(8):
-                Image.effect_noise((50, 40), 50).save(place / f"{index}.png")
-    for name in ("a", "b"):
-        save_file(timm.create_model("resnet18", num_classes=10).state_dict(), f"{name}.safetensors")
+    save_file(timm.create_model("resnet18", num_classes=10).state_dict(), "a.safetensors")
     return tmp_path
 
 
 def test_python_blocks_run():
-    blocks = python_blocks(README)
-    assert len(blocks) >= 3
-    scope: dict[str, object] = {}
-    for _, block in blocks:
-        exec(block, scope)
+    [(_, block)] = python_blocks(README)
+    exec(block, {})
 
 
-def test_commands_run(folder: Path):
-    assert len(commands(README)) >= 10
-    for verb, *words in commands(README):
-        short = SHORTER.get(f"{verb} {words[0]}", SHORTER.get(verb, "")) if words and "--dry-run" not in words else ""
-        main([verb, *words, *short.split()])
-    assert (folder / "runs" / "scenes" / "report.html").exists()
-    assert (folder / "runs" / "occlusion" / "report.html").exists()
+def test_commands_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    opened = []
+    monkeypatch.setattr(app, "app", lambda: opened.append("app"))  # tests/app opens it in a browser
+    assert len(commands(README)) == 5
+    for words in commands(README):
+        run_shortened(words)
+    assert opened == ["app"]
+    for place in ("scenes", "occlusion", "study/halting"):
+        assert (folder / "runs" / place / "report.html").exists()
 
 
 def test_linked_files_exist():
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_it_is_short():
+    assert len(README.split()) <= MOST_WORDS
+
+
+def test_the_citation_is_of_this_version():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == prism.__version__
+    [paper] = cited["references"]
+    assert paper["title"] in README.replace("{{PRISM}}", "PRISM")
