@@ -1,78 +1,118 @@
-"""An explanation as HTML: bars, slot maps, prototypes and a curve. Every image is inside the page.
+"""An explanation as HTML: bars, slot maps, steps and prototypes. Every image is inside the page.
 
 Colours of text and lines are the page's own, so that it reads on a light and on a dark screen.
+K slots, (h, w) positions of a stage's grid.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jinja2 import Environment
+import torch.nn.functional as F
+from contourpy import contour_generator
+from jinja2 import Environment, FileSystemLoader
 from matplotlib.colors import to_hex
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from prism.analysis.drawing import PALETTE, painted, spotlit
+from prism.analysis.drawing import PALETTE, spotlit
+from prism.analysis.pairs import Pair
 from prism.analysis.prototypes import Region
 from prism.analysis.slots import Recalled
 from prism.app.explanation import Explanation, StageResult
 from prism.app.intake import to_image, to_url
+from prism.app.networks import Players
 from prism.app.samples import Examples
 from prism.reporting.figures import COLOURS
 
 ASSETS = Path(__file__).parent / "assets"
-MAP = 128  # pixels of a slot map: a line of one pixel is thin there
+FINE = 56  # points along the side of a slot map
 EXAMPLE = 56  # pixels of a prototype's example
 DARK = 110 / 255  # brightness outside its region
 PROTOTYPES = 4  # per stage, those of the largest slots
-WIDTH, HEIGHT = 560, 230  # of the curve
-LEFT, RIGHT, TOP, BOTTOM = 72, 90, 14, 46  # margins, with room for words
-TEMPLATE = Environment(autoescape=True).from_string((ASSETS / "results.html").read_text())
+SLOT_COLOURS = [to_hex(colour) for colour in PALETTE]
+TEMPLATES = Environment(
+    loader=FileSystemLoader(ASSETS), autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
+)
 
 
-def results(found: Explanation, examples: Examples | None, truth: str = "") -> str:
-    """The right side of the page; `truth` marks the right class where it is known."""
-    share = float(found.pair.hidden.float().mean())
-    hint = f"{share:.0%} of the image is hidden." if share else "Nothing is hidden yet: paint over the image."
-    images = [to_image(image) for image in (found.pair.clean, found.pair.occluded)]
-    pixels = [np.asarray(image) for image in images]
-    return TEMPLATE.render(
-        hint=f"{hint} It shows: {truth}." if truth else hint,
+def results(found: Explanation, players: Players, examples: Examples | None, truth: str) -> str:
+    """What the page shows of an image; `truth` marks the right class where it is known."""
+    return TEMPLATES.get_template("results.html").render(
+        share=float(found.pair.hidden.float().mean()),
         truth=truth,
-        answers=found.answers,
-        images=[to_url(image) for image in images],
-        max_steps=found.max_steps,
+        doubt="not sure" if players.know_scenes else f"none of the {_in_words(len(players.titles))}",
+        images=dict(whole=found.pair.clean, hidden=found.pair.occluded, veil=veil(found.pair)),
+        url=lambda image: to_url(to_image(image)),
+        readings=found.readings,
+        costs=_costs(found),
+        max_steps=players.network.max_steps,
+        fine=10 * FINE,
         with_examples=examples is not None,
-        stages=[_stage(number, stage, pixels, examples) for number, stage in enumerate(found.stages)],
-        **(curves(found.recovery, [len(stage.occluded) for stage in found.stages]) if found.recovery else {}),
+        stages=[_stage(number, stage, examples) for number, stage in enumerate(found.stages)],
     )
 
 
-def veil(hidden: Tensor, colour: Tensor) -> str:
-    """What is hidden, in its colour, on nothing: to lie over the image."""
-    layer = torch.cat([colour.view(3, 1, 1).expand(3, *hidden.shape), hidden[None]])
-    return to_url(to_image(layer))
+def veil(pair: Pair) -> Tensor:
+    """What is hidden, as it is filled, on nothing: (4, S, S) to lie over the image."""
+    return torch.cat([pair.occluded * pair.hidden, pair.hidden[None]])
+
+
+def _in_words(count: int) -> str:
+    return "ten" if count == 10 else str(count)
+
+
+def _costs(found: Explanation) -> list[tuple[str, float, float]]:
+    """Rows of words, multiply-accumulates and their share of the largest."""
+    whole, hidden, _, brief = found.readings
+    rows = [(f"PRISM, {each.title}", each.answers[0].macs) for each in (whole, hidden, brief)]
+    rows += [(f"{answer.network}, always", answer.macs) for answer in whole.answers[1:]]
+    most = max(macs for _, macs in rows)
+    return [(words, macs, macs / most) for words, macs in rows]
 
 
 # ---- slots and prototypes
 
 
-def _stage(number: int, stage: StageResult, pixels: list[np.ndarray], examples: Examples | None) -> dict[str, Any]:
-    height, width = stage.clean[0].shape
-    clean, occluded = (
-        [to_url(slot_map(winners, seen)) for winners in steps]
-        for steps, seen in zip((stage.clean, stage.occluded), pixels, strict=True)
+def _stage(number: int, stage: StageResult, examples: Examples | None) -> dict[str, Any]:
+    codes = {each.slot: each.code for each in stage.recalled or ()}
+    return dict(
+        grid=stage.whole.shape[-2:],
+        maps=[
+            ("whole", [list(_shapes(shares, {})) for shares in stage.whole]),
+            ("hidden", [list(_shapes(shares, codes)) for shares in stage.hidden]),
+        ],
+        prototypes=None if stage.recalled is None else _prototypes(number, stage.recalled, examples),
     )
-    prototypes = None if stage.recalled is None else _prototypes(number, stage.recalled, examples)
-    return dict(height=height, width=width, clean=clean, occluded=occluded, prototypes=prototypes)
 
 
-def slot_map(winners: np.ndarray, pixels: np.ndarray) -> Image.Image:
-    """Of winning slots (h, w) over an image (S, S, 3)."""
-    fine = np.asarray(Image.fromarray(pixels).resize((MAP, MAP), Image.Resampling.BOX))
-    return Image.fromarray((255 * painted(winners, fine)).astype(np.uint8))
+def _shapes(shares: np.ndarray, codes: dict[int, int]) -> Iterator[tuple[str, str, str]]:
+    """Outline, colour and words of each slot that won something of (K, h, w)."""
+    winner = shares.argmax(0)
+    for slot, outline in outlines(shares):
+        words = f"slot {slot + 1}: {(winner == slot).mean():.0%} of the image"
+        yield (
+            outline,
+            SLOT_COLOURS[slot % len(SLOT_COLOURS)],
+            words + (f", recalls prototype {codes[slot]}" if slot in codes else ""),
+        )
+
+
+def outlines(shares: np.ndarray) -> Iterator[tuple[int, str]]:
+    """Where each slot wins, as an SVG path in a square of 10 FINE; (K, h, w) are interpolated between positions."""
+    fine = F.interpolate(torch.from_numpy(shares)[None], (FINE, FINE), mode="bilinear")[0].numpy()
+    second, first = np.sort(np.pad(fine, ((1, 0), (0, 0), (0, 0))), axis=0)[-2:]  # a slot alone wins against nothing
+    at = 10 * np.clip(np.arange(FINE + 2) - 0.5, 0, FINE)
+    for slot, own in enumerate(fine):
+        margin = own - np.where(own == first, second, first)  # to the strongest other slot
+        if (margin <= 0).all():
+            continue
+        regions: Any = contour_generator(at, at, np.pad(margin, 1, "edge"), fill_type="OuterOffset").filled(0, 2)
+        rings = [points[i:j] for points, ends in zip(*regions, strict=True) for i, j in pairwise(ends)]
+        yield slot, "".join("M" + " ".join(f"{x:.0f},{y:.0f}" for x, y in ring[:-1]) + "z" for ring in rings)
 
 
 def _prototypes(stage: int, recalled: list[Recalled], examples: Examples | None) -> list[dict[str, Any]]:
@@ -85,7 +125,7 @@ def _prototypes(stage: int, recalled: list[Recalled], examples: Examples | None)
         dict(
             code=code,
             share=shares[code],
-            colours=[to_hex(PALETTE[each.slot % len(PALETTE)]) for each in slots[code]],
+            colours=[SLOT_COLOURS[each.slot % len(SLOT_COLOURS)] for each in slots[code]],
             examples=_examples(stage, code, examples),
         )
         for code in sorted(shares, key=lambda code: -shares[code])[:PROTOTYPES]
@@ -108,39 +148,3 @@ def strip(images: Tensor, regions: Sequence[Region]) -> Image.Image:
         ImageDraw.Draw(lit).rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=COLOURS[4])
         sheet.paste(lit, (place * (EXAMPLE + 2), 0))
     return sheet
-
-
-# ---- recovery
-
-
-def curves(cosines: Sequence[Sequence[float]], halted: Sequence[int]) -> dict[str, Any]:
-    """Where to draw cosines by step, one line per stage, and where each stage really halts."""
-    steps = max(map(len, cosines))
-    low = min(0.9, np.floor(10 * min(map(min, cosines))) / 10)
-    x = np.round(np.linspace(LEFT, WIDTH - RIGHT, max(2, steps)), 1).tolist()
-
-    def y(cosine: float) -> float:
-        return round(float(TOP + (1 - cosine) / (1 - low) * (HEIGHT - TOP - BOTTOM)), 1)
-
-    labels = _apart([y(curve[-1]) for curve in cosines], 18)
-    lines = [
-        dict(
-            colour=COLOURS[number % len(COLOURS)],
-            points=" ".join(f"{at},{y(cosine)}" for at, cosine in zip(x, curve, strict=False)),
-            halt=(x[min(stop, len(curve)) - 1], y(curve[min(stop, len(curve)) - 1])),
-            label=labels[number],
-        )
-        for number, (curve, stop) in enumerate(zip(cosines, halted, strict=True))
-    ]
-    plot = dict(width=WIDTH, height=HEIGHT, left=LEFT, right=x[steps - 1], top=TOP, bottom=HEIGHT - BOTTOM)
-    grid = [(y(at), f"{at:.2f}") for at in np.linspace(low, 1, 5)]
-    return dict(curves=lines, plot=plot | dict(grid=grid, ticks=[(x[step], step + 1) for step in range(steps)]))
-
-
-def _apart(heights: Sequence[float], gap: float) -> list[float]:
-    """The same heights, moved as little down as keeps them a gap apart: labels at the ends of lines."""
-    placed: dict[int, float] = {}
-    lowest = -np.inf
-    for index in np.argsort(heights).tolist():
-        lowest = placed[index] = max(heights[index], lowest + gap)
-    return [placed[index] for index in range(len(heights))]

@@ -1,28 +1,24 @@
-"""An image, what is hidden of it, and switches -> all that the page shows, as numbers.
+"""An image and what is hidden of it -> all that the page shows, as numbers.
 
-(h, w) positions of a stage's grid, (S, S) pixels of the image.
+T steps, K slots, (h, w) positions of a stage's grid, (S, S) pixels of the image.
 """
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from prism.analysis.pairs import Pair, normalise
-from prism.analysis.recovery import closeness
-from prism.analysis.slots import Recalled, recalled, winners
+from prism.analysis.slots import Recalled, recalled
 from prism.analysis.variants import switched
 from prism.app.networks import Players
-from prism.model.backbone import Prism
+from prism.model.backbone import Prism, Traced
+from prism.model.stage import StageTrace
 
-CHOICES = 5  # classes that an answer names
-
-
-class Switches(NamedTuple):
-    memory: bool = True  # False passes the slots on as they are
-    steps: int | None = None  # in every stage; None lets the halting unit decide
+CHOICES = 3  # classes that an answer names
+LIKELY = 0.5  # a first choice below is no answer
 
 
 class Choice(NamedTuple):
@@ -31,57 +27,84 @@ class Choice(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What one network says about the clean image and about what is left of it, likeliest first."""
+    """What a network says to an image, likeliest first, and what that cost."""
 
-    name: str
-    clean: list[Choice]
-    occluded: list[Choice]
+    network: str
+    choices: list[Choice]
+    macs: float
+    steps: list[int] | None = None  # by stage; None of a baseline, which takes the same path for every image
+
+    @property
+    def sure(self) -> bool:
+        return self.choices[0].probability >= LIKELY
+
+
+class Reading(NamedTuple):
+    """One column of the comparison: how the image was shown, and the answers to it."""
+
+    title: str
+    answers: list[Answer]  # PRISM's first
 
 
 class StageResult(NamedTuple):
-    clean: list[np.ndarray]  # (h, w), the slot that won each position; one for each step that was taken
-    occluded: list[np.ndarray]
-    recalled: list[Recalled] | None  # of the occluded image, largest slot first; None if the memory is off
+    whole: np.ndarray  # (T, K, h, w): the share of each position that each slot won, step by step
+    hidden: np.ndarray
+    recalled: list[Recalled] | None  # of the hidden image, largest slot first; None without a memory of prototypes
 
 
 class Explanation(NamedTuple):
     pair: Pair
-    answers: list[Answer]
+    readings: list[Reading]  # whole, hidden, hidden without memory, hidden with one step
     stages: list[StageResult]
-    recovery: list[list[float]] | None  # cosine to the clean image after 1, 2, ... steps, by stage
-    max_steps: int
 
 
 @torch.inference_mode()
-def explain(players: Players, pair: Pair, switches: Switches) -> Explanation:
-    """Everything about one image. Recovery is of interest only where something is hidden."""
-    network = twin(players.network, switches)
+def explain(players: Players, pair: Pair) -> Explanation:
+    """Everything about one image."""
     ours, other = players.ours, players.baseline
-    clean, occluded = (normalise(image[None], ours.mean, ours.std) for image in (pair.clean, pair.occluded))
-    whole, left = network.forward_traced(clean), network.forward_traced(occluded)
-    curves = closeness(network, clean, occluded) if pair.hidden.any() else None
-    logits = [(ours.name, whole.logits, left.logits)]
+    images = torch.stack([pair.clean, pair.occluded])
+    seen = normalise(images, ours.mean, ours.std)
+    both = players.network.forward_traced(seen)  # an image's answer does not depend on its batch-mates
+    forgetful = twin(players.network, memory="off").forward_traced(seen[1:], slot_maps=False)
+    brief = twin(players.network, fixed_steps=1).forward_traced(seen[1:], slot_maps=False)
+
+    def answer(found: Traced, place: int) -> Answer:
+        steps = [int(stage.steps[place]) for stage in found.trace.stages]
+        return Answer(ours.name, _likeliest(found.logits[place], players.titles), players.cost.macs(steps), steps)
+
+    answers = [[answer(both, 0)], [answer(both, 1)], [answer(forgetful, 0)], [answer(brief, 0)]]
     if other is not None:
-        seen = [normalise(image[None], other.mean, other.std) for image in (pair.clean, pair.occluded)]
-        logits.append((other.name, other.model(seen[0]), other.model(seen[1])))
+        for own, logits in zip(answers[:2], other.model(normalise(images, other.mean, other.std)), strict=True):
+            own.append(Answer(other.name, _likeliest(logits, players.titles), players.baseline_macs))
+    titles = ("whole", "hidden", "hidden, without memory", "hidden, one step")
     return Explanation(
         pair,
-        [Answer(name, *(_likeliest(each, players.titles) for each in both)) for name, *both in logits],
-        [
-            StageResult(winners(a), winners(b), recalled(b))
-            for a, b in zip(whole.trace.stages, left.trace.stages, strict=True)
-        ],
-        [curve[0].tolist() for curve in curves] if curves else None,
-        network.max_steps,
+        [Reading(*each) for each in zip(titles, answers, strict=True)],
+        [_result(_of_image(stage, 0), _of_image(stage, 1)) for stage in both.trace.stages],
     )
 
 
 @lru_cache(maxsize=64)
-def twin(network: Prism, switches: Switches) -> Prism:
-    """The network as a visitor wants it. It shares the weights and nothing else, so visitors need not take turns."""
-    return switched(network, memory=network.memory if switches.memory else "off", fixed_steps=switches.steps)
+def twin(network: Prism, **switches: Any) -> Prism:
+    """The network under other switches. It shares the weights and nothing else, so visitors need not take turns."""
+    return switched(network, **switches)
 
 
 def _likeliest(logits: Tensor, classes: list[str]) -> list[Choice]:
-    probabilities, indices = logits[0].float().softmax(0).topk(min(CHOICES, logits.shape[1]))
+    probabilities, indices = logits.float().softmax(0).topk(min(CHOICES, len(logits)))
     return [Choice(classes[index], p) for p, index in zip(probabilities.tolist(), indices.tolist(), strict=True)]
+
+
+def _result(whole: StageTrace, hidden: StageTrace) -> StageResult:
+    return StageResult(_shares(whole), _shares(hidden), recalled(hidden))
+
+
+def _of_image(stage: StageTrace, image: int) -> StageTrace:
+    parts: list[Any] = [part if part is None else part[image : image + 1] for part in stage]
+    return StageTrace(*parts)
+
+
+def _shares(stage: StageTrace) -> np.ndarray:
+    """Of the steps that were taken."""
+    assert stage.slot_maps is not None
+    return stage.slot_maps[0, : int(stage.steps[0])].numpy()

@@ -1,4 +1,7 @@
-"""What visitors send: images as data URLs, checked by size and header before a pixel is decoded."""
+"""What visitors send: images as data URLs, checked by size and header before a pixel is decoded.
+
+The browser has cut and shrunk them already, so an honest image is small, and everything else is refused.
+"""
 
 import base64
 import binascii
@@ -11,11 +14,11 @@ from torchvision.transforms.v2 import functional as views
 
 from prism.data.images import Unreadable, decode_image, unit_pixels
 
-MOST_BYTES = 20_000_000  # of a file
-MOST_PIXELS = 32_000_000  # what most telephones make; half a gigabyte while an alpha channel is laid on white
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 EASEL = 320  # pixels along the side of the image that is painted on
-CROP = 0.875  # of the short side, as in evaluation
+MOST_PIXELS = 1024 * 1024
+MOST_BYTES = 2_000_000  # in base64
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+CROP = 0.875  # of the short side, as in evaluation; page.js does the same
 
 
 def square(image: Image.Image) -> Image.Image:
@@ -31,21 +34,17 @@ def read_url(url: str) -> Image.Image:
     head, _, body = url.partition(",")
     if not (head.startswith("data:") and head.endswith(";base64")):
         raise Unreadable("the message contains no image")
-    check_bytes(len(body) * 3 // 4)
+    if len(body) > MOST_BYTES:
+        raise Unreadable(f"the image is larger than {MOST_BYTES / 1e6:.0f} MB")
     try:
         data = base64.b64decode(body, validate=True)
     except binascii.Error:
-        raise Unreadable("the file arrived incomplete") from None
+        raise Unreadable("the image arrived incomplete") from None
     _check_header(data)
     try:
-        return decode_image(data, "the file")
+        return decode_image(data, "the image")
     except Unreadable:
-        raise Unreadable("the file is damaged and cannot be decoded") from None
-
-
-def check_bytes(count: int) -> None:
-    if count > MOST_BYTES:
-        raise Unreadable(f"the file has {count / 1e6:.0f} MB; the limit is {MOST_BYTES / 1e6:.0f} MB")
+        raise Unreadable("the image is damaged and cannot be decoded") from None
 
 
 def _check_header(data: bytes) -> None:
@@ -53,12 +52,11 @@ def _check_header(data: bytes) -> None:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             pixels = image.width * image.height
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        pixels = None  # so many that PIL does not say
+        pixels = MOST_PIXELS + 1
     except Exception:  # whatever a reader of headers stumbles over
-        raise Unreadable(f"the file is not a readable image; supported formats are {', '.join(FORMATS)}") from None
-    if pixels is None or pixels > MOST_PIXELS:
-        found = f"{pixels / 1e6:.0f} megapixels" if pixels else "far too many pixels"
-        raise Unreadable(f"the image has {found}; the limit is {MOST_PIXELS / 1e6:.0f} megapixels")
+        raise Unreadable(f"this is not a readable image; supported formats are {', '.join(FORMATS)}") from None
+    if pixels > MOST_PIXELS:
+        raise Unreadable("the image has more than a megapixel")
 
 
 def read_mask(url: str, size: int) -> Tensor:

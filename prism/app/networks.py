@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from timm.data import resolve_data_config
 
+from prism.data.scenes import SHAPES
+from prism.metrics.complexity import StepCost, macs_by_module, step_cost
 from prism.model.backbone import Prism
 from prism.model.creation import Checkpoint, find_checkpoint, open_model
 from prism.model.metadata import read_metadata
-from prism.model.weights import shipped
 from prism.occlusion.benchmark import Subject
 
 
@@ -19,21 +20,23 @@ class Players(NamedTuple):
     classes: list[str]  # as folders of the data are named
     titles: list[str]  # the same in words
     size: int  # of the images, in pixels
+    cost: StepCost
+    baseline_macs: float
+
+    @property
+    def know_scenes(self) -> bool:
+        return self.classes == list(SHAPES)
 
 
-def open_players(checkpoint: Path | None, baseline: Path | None) -> Players:
-    """From files of weights with metadata; without a checkpoint, from those that the package ships."""
-    if checkpoint is None:
-        checkpoint, baseline = shipped("prism_nano"), baseline or shipped("pvt_v2_b0")
-        if checkpoint is None:
-            raise ValueError("this installation ships no weights: pass --checkpoint FILE.safetensors")
+def open_players(checkpoint: Path, baseline: Path | None) -> Players:
+    """From files of weights with metadata."""
     found = _classifier(checkpoint)
     ours = _subject(found)
     if not isinstance(ours.model, Prism):
         raise ValueError(f"{checkpoint} holds weights of {found.name}, which is not a PRISM: pass it as --baseline")
     size = found.size or 224
     classes = found.classes or [f"class {index}" for index in range(ours.model.num_classes)]
-    theirs = None
+    theirs, macs = None, 0
     if baseline is not None:
         other = _classifier(baseline)
         theirs = _subject(other)
@@ -41,7 +44,9 @@ def open_players(checkpoint: Path | None, baseline: Path | None) -> Players:
             raise ValueError(f"{baseline} was not trained on the {len(classes)} classes of {checkpoint}")
         if (other.size or size) != size:
             raise ValueError(f"{baseline} was trained at {other.size} pixels, {checkpoint} at {size}")
-    return Players(ours, ours.model, theirs, classes, found.titles or classes, size)
+        macs = macs_by_module(theirs.model, (size, size))[""]
+    cost = step_cost(ours.model, (size, size))
+    return Players(ours, ours.model, theirs, classes, found.titles or classes, size, cost, macs)
 
 
 def _classifier(file: Path) -> Checkpoint:

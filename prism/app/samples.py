@@ -12,18 +12,22 @@ from prism.analysis.pairs import normalise
 from prism.analysis.prototypes import Prototype, atlas
 from prism.app.intake import as_pixels, square, to_url
 from prism.app.networks import Players
+from prism.app.stories import STORIES, Story
 from prism.data.images import read_image, unit_pixels
 from prism.data.scenes import SHAPES, Scenes
+from prism.occlusion.settings import CLEAN, Setting
 
 CHOICE = 8  # samples to choose from
-EXAMPLES = 160  # images in which prototypes are searched, a few seconds of a small network
+EXAMPLES = 96  # images in which prototypes are searched, a few seconds of a small network
 PER_CODE = 3  # examples per prototype
 
 
 class Sample(NamedTuple):
     image: str  # as a data URL
+    note: str  # what there is to see
     truth: str = ""  # its class, where that is known
-    note: str = ""  # where it is from
+    setting: Setting = CLEAN  # what hides parts of it at first
+    seed: int = 0
 
 
 class Examples(NamedTuple):
@@ -31,24 +35,24 @@ class Examples(NamedTuple):
     prototypes: list[dict[int, Prototype]]  # by stage and code
 
 
-def samples(players: Players, folder: Path | None) -> list[Sample]:
-    """Images of the folder; without one, scenes for a network that was trained on their shapes.
+def samples(players: Players, folder: Path | None, stories: bool = False) -> list[Sample]:
+    """Images of the folder; without one, scenes for a network that knows their shapes, and a portrait for others.
 
-    Another network begins with a photograph that matplotlib ships, and scenes.
+    The stories are told of the weights that the package carries, and of no others.
     """
-    if folder is None and players.classes == list(SHAPES):
-        return _scenes(players, CHOICE)
-    files = _spread(image_files(folder), CHOICE) if folder is not None else []
-    found = [_sample(file, players) for file in files]
+    if folder is not None:
+        return [_from_file(file, players) for file in _spread(image_files(folder), CHOICE)]
+    if players.know_scenes:
+        return [_from_scene(players, story) for story in (STORIES if stories else map(Story, range(CHOICE)))]
     portrait = Path(get_sample_data("grace_hopper.jpg", asfileobj=False))  # a work of the US Navy: free for all
-    if portrait.exists():  # some distributions leave it out
-        found.append(Sample(to_url(square(read_image(portrait))), note="Grace Hopper, public domain"))
-    return found + _scenes(players, max(0, CHOICE - len(found)))
+    if not portrait.exists():  # some distributions leave it out
+        return [_from_scene(players, Story(0))]
+    return [Sample(to_url(square(read_image(portrait))), "Grace Hopper: not something this network knows")]
 
 
 def examples(players: Players, folder: Path | None) -> Examples | None:
-    """Where the network recalls which prototype: in images of the folder, or in scenes. None if it has none."""
-    if players.network.memory != "vq":
+    """Where the network recalls which prototype: in images of the folder, or in scenes if it knows them."""
+    if players.network.memory != "vq" or not (folder or players.know_scenes):
         return None
     if folder is not None:
         chosen = _spread(image_files(folder), EXAMPLES)
@@ -77,16 +81,13 @@ def _spread(files: list[Path], count: int) -> list[Path]:
     return [files[number * len(files) // count] for number in range(count)]
 
 
-def _sample(file: Path, players: Players) -> Sample:
+def _from_file(file: Path, players: Players) -> Sample:
     """The name of the folder is the truth where it is a class."""
-    titles = dict(zip(players.classes, players.titles, strict=True))
-    return Sample(to_url(square(read_image(file))), titles.get(file.parent.name, ""))
+    truth = dict(zip(players.classes, players.titles, strict=True)).get(file.parent.name, "")
+    return Sample(to_url(square(read_image(file))), truth or file.name, truth)
 
 
-def _scenes(players: Players, count: int) -> list[Sample]:
-    data = Scenes("val", max(1, count), players.size)
-    known = players.classes == list(SHAPES)
-    return [
-        Sample(to_url(image), SHAPES[label] if known else "", "rendered scene")
-        for image, label in (data[index] for index in range(count))
-    ]
+def _from_scene(players: Players, story: Story) -> Sample:
+    image, label = Scenes("val", story.scene + 1, players.size)[story.scene]
+    truth = SHAPES[label] if players.know_scenes else ""
+    return Sample(to_url(image), story.note or SHAPES[label], truth, story.setting, story.seed)

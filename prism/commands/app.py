@@ -19,6 +19,9 @@ def app(
         host: 0.0.0.0 opens the page to the network
         port: of the page
     """
-    from prism.app.page import open_playground, serve
+    import torch
 
-    serve(open_playground(checkpoint, baseline, examples), host, port)
+    from prism.app.server import open_playgrounds, serve
+
+    torch.set_num_threads(1)  # several visitors are answered side by side
+    serve(open_playgrounds(checkpoint, baseline, examples), host, port)

@@ -6,7 +6,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 
 from prism.model.backbone import Prism
 from prism.model.metadata import read_metadata
-from prism.model.weights import shipped
+from prism.model.weights import TAGS, shipped
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "prism_nano": dict(widths=(32, 64, 160, 256)),
@@ -18,8 +18,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 NUM_CLASSES = 1000
 
 
-def _cfg(name: str) -> tuple[str, dict[str, Any]]:
-    """timm's card of a variant: of the weights that the package carries for it, or of none."""
+def _cfgs(name: str) -> dict[str, dict[str, Any]]:
+    """timm's cards of a variant: one for each tag of weights that the package carries for it, or one of none."""
     cfg: dict[str, Any] = dict(
         url="",
         num_classes=NUM_CLASSES,
@@ -34,25 +34,27 @@ def _cfg(name: str) -> tuple[str, dict[str, Any]]:
         fixed_input_size=False,
         license="apache-2.0",
     )
-    if not (file := shipped(name)):
-        return f"{name}.untrained", cfg
-    metadata = read_metadata(file)
-    size = metadata.preprocessing["size"]
-    trained = dict(
-        file=str(file),
-        num_classes=len(metadata.classes or ()),
-        input_size=(3, size, size),
-        pool_size=(size // 32, size // 32),
-    )
-    return f"{name}.{metadata.tag}", cfg | trained
+    found = {}
+    for tagged in (f"{name}.{tag}" for tag in TAGS):
+        if file := shipped(tagged):
+            metadata = read_metadata(file)
+            size = metadata.preprocessing["size"]
+            found[tagged] = cfg | dict(
+                file=str(file),
+                num_classes=len(metadata.classes or ()),
+                input_size=(3, size, size),
+                pool_size=(-(-size // 32), -(-size // 32)),
+            )
+    return found or {f"{name}.untrained": cfg}
 
 
-default_cfgs = generate_default_cfgs(dict(map(_cfg, VARIANTS)))
+default_cfgs = generate_default_cfgs({tagged: cfg for name in VARIANTS for tagged, cfg in _cfgs(name).items()})
 
 
 def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> Prism:
     """Weights that the package carries come with the arguments they were trained with."""
-    if pretrained and (file := shipped(name)):
+    tag = kwargs.get("pretrained_cfg")  # timm passes on what stands behind the dot
+    if pretrained and (file := shipped(f"{name}.{tag}" if isinstance(tag, str) and tag else name)):
         kwargs = {**read_metadata(file).network, **kwargs}
     elif not pretrained:
         kwargs.setdefault("num_classes", NUM_CLASSES)

@@ -10,6 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+TAGS = ("imagenette", "scenes")  # of the weights that the package carries, the default first
+
 
 def load_weights(model: nn.Module, path: Path, but_head: bool = False) -> None:
     """Load a safetensors file, or a torch file that holds tensors and nothing else, into the model.
@@ -32,8 +34,9 @@ def load_weights(model: nn.Module, path: Path, but_head: bool = False) -> None:
 
 
 def shipped(name: str) -> Path | None:
-    """The file of weights that this package carries for a model, if it does."""
-    path = Path(str(files("prism") / "weights" / f"{name}.safetensors"))
+    """The file of weights that this package carries for a model, if it does; timm's tag tells one from others."""
+    tagged = name if "." in name else f"{name}.{TAGS[0]}"
+    path = Path(str(files("prism") / "weights" / f"{tagged}.safetensors"))
     return path if path.is_file() else None
 
 

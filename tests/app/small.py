@@ -1,11 +1,15 @@
 """Networks that a playground opens in a moment: untrained, but with opinions."""
 
 import json
+import sys
 from pathlib import Path
 
 import timm
 import torch
 
+from prism.app.networks import open_players
+from prism.app.samples import samples
+from prism.app.server import Playground, serve
 from prism.data.scenes import SHAPES
 from prism.training.checkpoint import export
 
@@ -30,3 +34,15 @@ def save_baseline(path: Path, about: dict[str, str] | None = None) -> Path:
     model = timm.create_model("test_resnet", num_classes=len(SHAPES))
     export(model.state_dict(), path, {"model": "test_resnet"} | ABOUT | (about or {}))
     return path
+
+
+def sets(place: Path) -> list[Playground]:
+    """Two, as the package has them: one that knows scenes, and one that does not."""
+    scenes = open_players(save_prism(place / "a.safetensors"), save_baseline(place / "b.safetensors"))
+    names = {"classes": json.dumps([f"n{number}" for number in range(len(SHAPES))])}
+    others = open_players(save_prism(place / "c.safetensors", names), save_baseline(place / "d.safetensors", names))
+    return [Playground(name, own, samples(own, None), None) for name, own in (("Scenes", scenes), ("Others", others))]
+
+
+if __name__ == "__main__":
+    serve(sets(Path(sys.argv[1])), "127.0.0.1", int(sys.argv[2]))

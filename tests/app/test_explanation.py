@@ -1,4 +1,4 @@
-"""What is shown of an image follows from the image, the mask and the switches, and from nothing else."""
+"""What is shown of an image follows from the image and the mask, and from nothing else."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from prism.analysis.pairs import Pair, hide, normalise
-from prism.app.explanation import Switches, explain, twin
+from prism.analysis.variants import switched
+from prism.app.explanation import Answer, Choice, explain, twin
 from prism.app.networks import Players, open_players
 from prism.data.scenes import render_scene
 from prism.occlusion.benchmark import CLEAN, Setting
@@ -47,73 +48,67 @@ def test_what_is_painted_and_what_is_masked_are_both_hidden():
 
 def test_the_answers_are_the_networks_own(players: Players):
     pair = half_hidden()
-    found = explain(players, pair, Switches())
-    for answer, subject in zip(found.answers, (players.ours, players.baseline), strict=True):
+    whole, hidden, *_ = explain(players, pair).readings
+    for place, subject in enumerate((players.ours, players.baseline)):
         assert subject is not None
-        for choices, image in ((answer.clean, pair.clean), (answer.occluded, pair.occluded)):
+        for reading, image in ((whole, pair.clean), (hidden, pair.occluded)):
             with torch.inference_mode():
                 wanted = subject.model(normalise(image[None], subject.mean, subject.std))[0].softmax(0)
-            assert len(choices) == 5
+            choices = reading.answers[place].choices
+            assert len(choices) == 3
             assert [c.probability for c in choices] == sorted((c.probability for c in choices), reverse=True)
             for name, probability in choices:
                 assert float(wanted[players.classes.index(name)]) == pytest.approx(probability, abs=1e-5)
 
 
-def test_nothing_hidden_changes_nothing_and_has_nothing_to_recover(players: Players):
-    found = explain(players, hide(scene(), CLEAN, mask_generator(0, 0), COLOUR), Switches())
-    assert all(answer.clean == answer.occluded for answer in found.answers)
-    assert all(np.array_equal(a, b) for s in found.stages for a, b in zip(s.clean, s.occluded, strict=True))
-    assert found.recovery is None
-
-
-def test_recovery_has_every_step_of_every_stage(players: Players):
-    found = explain(players, half_hidden(), Switches())
-    assert found.recovery is not None
-    assert [len(curve) for curve in found.recovery] == [players.network.max_steps] * 4
-    assert all(-1 <= cosine <= 1 + 1e-5 for curve in found.recovery for cosine in curve)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 5])
-def test_fixed_steps_are_taken(players: Players, steps: int):
-    stages = explain(players, half_hidden(), Switches(steps=steps)).stages
-    assert {len(maps) for stage in stages for maps in (stage.clean, stage.occluded)} == {steps}
-
-
-def test_the_memory_recalls_codes_of_slots_that_hold_something_unless_it_is_off(players: Players):
-    found = explain(players, half_hidden(), Switches())
+def test_nothing_hidden_changes_nothing(players: Players):
+    found = explain(players, hide(scene(), CLEAN, mask_generator(0, 0), COLOUR))
+    assert all(a.choices == b.choices for a, b in zip(*(r.answers for r in found.readings[:2]), strict=True))
     for stage in found.stages:
+        np.testing.assert_allclose(stage.whole, stage.hidden, atol=1e-5)
+
+
+def test_the_other_columns_are_the_same_weights_under_other_switches(players: Players):
+    pair = half_hidden()
+    _, hidden, forgetful, brief = (reading.answers[0] for reading in explain(players, pair).readings)
+    seen = normalise(pair.occluded[None], players.ours.mean, players.ours.std)
+    for answer, switches in ((forgetful, {"memory": "off"}), (brief, {"fixed_steps": 1})):
+        with torch.inference_mode():
+            wanted = switched(players.network, **switches)(seen)[0].softmax(0)
+        assert float(wanted.max()) == pytest.approx(answer.choices[0].probability, abs=1e-5)
+    assert forgetful.choices != hidden.choices
+    assert brief.steps == [1, 1, 1, 1]
+    assert brief.macs == players.cost.at_one_step <= hidden.macs
+
+
+def test_a_stage_shows_the_steps_it_took_and_what_its_slots_recalled(players: Players):
+    found = explain(players, half_hidden())
+    for stage, steps in zip(found.stages, found.readings[1].answers[0].steps or (), strict=True):
+        assert len(stage.hidden) == steps
+        np.testing.assert_allclose(stage.hidden.sum(1), 1, atol=1e-5)
         assert stage.recalled
-        assert len({each.slot for each in stage.recalled}) == len(stage.recalled)
         assert all(0 <= each.code < 16 for each in stage.recalled)
         assert sum(each.share for each in stage.recalled) <= 1 + 1e-5
-    off = explain(players, half_hidden(), Switches(memory=False))
-    assert all(stage.recalled is None for stage in off.stages)
-    assert off.answers[0].clean != found.answers[0].clean
 
 
-def test_the_network_is_left_as_it_was(players: Players):
-    before = players.network.memory, players.network.fixed_steps
-    explain(players, half_hidden(), Switches(memory=False, steps=1))
-    assert (players.network.memory, players.network.fixed_steps) == before
-    with pytest.raises(ValueError, match="fixed_steps"):
-        twin(players.network, Switches(steps=0))
-    assert (players.network.memory, players.network.fixed_steps) == before
+def test_a_first_choice_below_one_half_is_no_answer():
+    assert not Answer("x", [Choice("a", 0.49)], 0).sure
+    assert Answer("x", [Choice("a", 0.5)], 0).sure
 
 
 def test_twins_are_made_once_and_share_the_weights(players: Players):
-    own, forgetful = twin(players.network, Switches()), twin(players.network, Switches(memory=False))
-    assert own is twin(players.network, Switches())
+    before = players.network.memory, players.network.fixed_steps
+    forgetful = twin(players.network, memory="off")
+    assert forgetful is twin(players.network, memory="off")
     assert forgetful.memory == "off"
-    for weight, same, again in zip(players.network.parameters(), own.parameters(), forgetful.parameters(), strict=True):
-        assert weight is same is again
+    assert (players.network.memory, players.network.fixed_steps) == before
+    for weight, same in zip(players.network.parameters(), forgetful.parameters(), strict=True):
+        assert weight is same
 
 
-def test_visitors_with_other_switches_do_not_disturb_each_other(players: Players):
-    wishes = [Switches(), Switches(memory=False), Switches(steps=1), Switches(memory=False, steps=3)] * 4
-    alone = [explain(players, half_hidden(), wish) for wish in wishes]
+def test_visitors_at_the_same_time_do_not_disturb_each_other(players: Players):
+    pairs = [half_hidden(seed) for seed in (1, 2, 3)] * 3
+    alone = [explain(players, pair).readings for pair in pairs]
     with ThreadPoolExecutor(8) as visitors:
-        together = list(visitors.map(lambda wish: explain(players, half_hidden(), wish), wishes))
-    for a, b in zip(alone, together, strict=True):
-        assert a.answers == b.answers
-        assert a.recovery == b.recovery
-        assert [len(s.occluded) for s in a.stages] == [len(s.occluded) for s in b.stages]
+        together = [found.readings for found in visitors.map(lambda pair: explain(players, pair), pairs)]
+    assert together == alone

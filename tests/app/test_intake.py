@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image, ImageFile
 
-from prism.app.intake import EASEL, MOST_BYTES, as_pixels, check_bytes, read_mask, read_url, square, to_url
+from prism.app.intake import EASEL, MOST_BYTES, as_pixels, read_mask, read_url, square, to_url
 from prism.data.images import Unreadable
 
 
@@ -34,33 +34,24 @@ def noise(width: int, height: int) -> Image.Image:
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8))
 
 
-def as_png(picture: Image.Image) -> bytes:
+def as_png(image: Image.Image) -> bytes:
     buffer = BytesIO()
-    picture.save(buffer, "PNG")
+    image.save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def test_a_picture_survives_the_way_to_the_browser_and_back():
-    picture = noise(20, 30)
-    assert np.array_equal(np.asarray(read_url(to_url(picture))), np.asarray(picture))
+def test_an_image_survives_the_way_to_the_browser_and_back():
+    image = noise(20, 30)
+    assert np.array_equal(np.asarray(read_url(to_url(image))), np.asarray(image))
 
 
-@pytest.mark.parametrize(("width", "height", "said"), [(20_000, 10_000, "far too many"), (6_400, 5_001, "32 mega")])
-def test_a_bomb_is_refused_before_a_pixel_is_decoded(width: int, height: int, said: str, monkeypatch):
+@pytest.mark.parametrize(("width", "height"), [(20_000, 10_000), (12_000, 10_000), (1_025, 1_024)])
+def test_a_bomb_is_refused_before_a_pixel_is_decoded(width: int, height: int, monkeypatch):
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("decoded"))
     started = time.process_time()
-    with pytest.raises(Unreadable, match=said):
+    with pytest.raises(Unreadable, match="more than a megapixel"):
         read_url(as_url(blank_png(width, height)))
     assert time.process_time() - started < 2
-
-
-def test_what_is_between_pils_warning_and_its_error_is_refused():
-    with pytest.raises(Unreadable, match="limit is 32 megapixels"):
-        read_url(as_url(blank_png(12_000, 10_000)))
-
-
-def test_a_large_photograph_is_taken():
-    assert read_url(as_url(blank_png(6_000, 5_000))).size == (6_000, 5_000)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +66,7 @@ def test_a_large_photograph_is_taken():
         (as_url(as_png(noise(64, 64))[:4000]), "damaged"),
     ],
 )
-def test_what_is_no_picture_is_refused_in_one_sentence(url: str, said: str):
+def test_what_is_not_an_image_is_refused_in_one_sentence(url: str, said: str):
     with pytest.raises(Unreadable, match=said) as refused:
         read_url(url)
     assert "\n" not in str(refused.value)
@@ -89,10 +80,8 @@ def test_a_kind_of_file_that_is_not_listed_is_refused():
 
 
 def test_a_file_of_too_many_bytes_is_refused_before_it_is_decoded():
-    with pytest.raises(Unreadable, match="21 MB; the limit is 20"):
-        check_bytes(21_000_000)
-    with pytest.raises(Unreadable, match="limit is 20 MB"):
-        read_url("data:image/png;base64," + "@" * (MOST_BYTES * 3 // 2))
+    with pytest.raises(Unreadable, match="larger than 2 MB"):
+        read_url("data:image/png;base64," + "@" * (MOST_BYTES + 1))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 500), (640, 480), (2000, 1000)])
@@ -102,14 +91,14 @@ def test_the_easel_takes_the_middle_square(size: tuple[int, int]):
 
 
 def test_the_middle_is_the_middle():
-    picture = Image.new("RGB", (300, 100), "red")
-    picture.paste("blue", (106, 6, 194, 94))
-    assert square(picture).getcolors() == [(88 * 88, (0, 0, 255))]
+    image = Image.new("RGB", (300, 100), "red")
+    image.paste("blue", (106, 6, 194, 94))
+    assert square(image).getcolors() == [(88 * 88, (0, 0, 255))]
 
 
 def test_pixels_of_the_right_size_are_not_touched():
-    picture = noise(32, 32)
-    assert torch.equal(as_pixels(picture, 32), torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 255)
+    image = noise(32, 32)
+    assert torch.equal(as_pixels(image, 32), torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255)
 
 
 def test_a_mask_is_what_is_black():

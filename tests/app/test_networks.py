@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from prism.app import networks
+from prism.app import server
 from prism.app.networks import open_players
 from prism.cli import main
 from prism.data.scenes import SHAPES
@@ -22,18 +22,27 @@ def test_a_prism_and_a_baseline(tmp_path: Path):
     assert open_players(tmp_path / "a.safetensors", None).baseline is None
 
 
-def test_without_a_file_those_of_the_package_play():
-    players = open_players(None, None)
-    assert players.baseline is not None
-    assert (players.ours.name, players.baseline.name) == ("prism_nano", "pvt_v2_b0")
-    assert players.classes[0] == "n01440764"
-    assert players.titles[0] == "tench"
+def test_costs_are_known_from_the_start(tmp_path: Path):
+    players = open_players(save_prism(tmp_path / "a.safetensors"), save_baseline(tmp_path / "b.safetensors"))
+    assert players.cost.macs([2, 1, 1, 1]) > players.cost.macs([1, 1, 1, 1]) > 0
+    assert players.baseline_macs > 0
+
+
+def test_without_a_file_those_of_the_package_play(monkeypatch):
+    monkeypatch.setattr("prism.app.samples.EXAMPLES", 2)
+    photographs = server.open_playgrounds(None, None, None)[-1]
+    assert photographs.name == "Photographs"
+    assert photographs.players.titles[0] == "tench"
+    assert photographs.players.baseline is not None
+    assert photographs.players.baseline.name == "pvt_v2_b0"
+    assert "Grace Hopper" in photographs.samples[0].note
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ((), "ships no weights: pass --checkpoint"),
+        (("--baseline", "{place}/baseline.safetensors"), "pass --checkpoint too"),
         (("--checkpoint", "{place}/none.safetensors"), "there is no checkpoint"),
         (("--checkpoint", "{place}/baseline.safetensors"), "which is not a PRISM: pass it as --baseline"),
         (("--checkpoint", "{place}/detector.safetensors"), "is for detection"),
@@ -59,7 +68,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(
     save_baseline(tmp_path / "large.safetensors", {"size": "96"})
     save_baseline(tmp_path / "other.safetensors", {"classes": cats})
     (tmp_path / "empty").mkdir()
-    monkeypatch.setattr(networks, "shipped", lambda name: None)
+    monkeypatch.setattr(server, "shipped", lambda name: None)
     monkeypatch.setattr("prism.app.samples.EXAMPLES", 2)
     with pytest.raises(SystemExit) as stopped:
         main(["app", *(argument.format(place=tmp_path) for argument in arguments)])
@@ -70,8 +79,8 @@ def test_what_does_not_fit_is_refused_in_one_sentence(
     assert "\n" not in message
 
 
-def test_without_gradio_it_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "prism.app.page", raising=False)
-    monkeypatch.setitem(sys.modules, "gradio", None)
-    with pytest.raises(SystemExit, match=r"gradio is not installed: pip install 'prism-vision\[app\]'"):
+def test_without_a_server_it_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "prism.app.server", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(SystemExit, match=r"uvicorn is not installed: pip install 'prism-vision\[app\]'"):
         main(["app"])

@@ -15,29 +15,27 @@ from tests.app.small import SIZE, save_prism
 NAMES = [f"c{number}" for number in range(len(SHAPES))]
 
 
-def test_a_network_of_shapes_gets_scenes_as_it_was_judged_by(tmp_path: Path):
+def test_a_network_of_shapes_gets_scenes_as_it_was_evaluated_on(tmp_path: Path):
     found = samples.samples(open_players(save_prism(tmp_path / "a.safetensors"), None), None)
-    judged = Scenes("val", samples.CHOICE, SIZE)
+    evaluated = Scenes("val", samples.CHOICE, SIZE)
     assert len(found) == samples.CHOICE
     for index, sample in enumerate(found):
-        picture, label = judged[index]
+        image, label = evaluated[index]
         assert sample.truth == SHAPES[label]
-        assert np.array_equal(np.asarray(read_url(sample.image)), np.asarray(picture))
+        assert np.array_equal(np.asarray(read_url(sample.image)), np.asarray(image))
 
 
-def test_another_network_gets_pictures_of_the_folder_and_free_ones(tmp_path: Path):
+def test_another_network_gets_images_of_the_folder_or_a_portrait(tmp_path: Path):
     players = open_players(save_prism(tmp_path / "a.safetensors", {"classes": json.dumps(NAMES)}), None)
     for name in ("c1", "elsewhere"):
-        (tmp_path / "pictures" / name).mkdir(parents=True)
-        Image.effect_noise((60, 40), 50).save(tmp_path / "pictures" / name / "1.png")
-    (tmp_path / "pictures" / "notes.txt").write_text("no picture")
-    found = samples.samples(players, tmp_path / "pictures")
-    assert [sample.truth for sample in found[:2]] == ["c1", ""]
-    assert [sample.truth for sample in found[2:]] == [""] * (samples.CHOICE - 2)
-    scenes = samples.examples(players, None)
-    assert scenes is not None
-    assert len(scenes.images) == samples.EXAMPLES
-    shown = samples.examples(players, tmp_path / "pictures")
+        (tmp_path / "images" / name).mkdir(parents=True)
+        Image.effect_noise((60, 40), 50).save(tmp_path / "images" / name / "1.png")
+    (tmp_path / "images" / "notes.txt").write_text("no image")
+    found = samples.samples(players, tmp_path / "images")
+    assert [(sample.truth, sample.note) for sample in found] == [("c1", "c1"), ("", "1.png")]
+    assert [sample.truth for sample in samples.samples(players, None)] == [""]
+    assert samples.examples(players, None) is None, "scenes are not what it knows"
+    shown = samples.examples(players, tmp_path / "images")
     assert shown is not None
     assert shown.images.shape == (2, 3, SIZE, SIZE)
     assert len(shown.prototypes) == 4

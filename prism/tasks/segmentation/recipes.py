@@ -74,8 +74,8 @@ def ade20k_semfpn() -> Segmentation:
 def voc_semfpn() -> Segmentation:
     """VOC 2012 at long side 256 for two cores.
 
-    `prism train voc-semfpn --data voc2012-seg256 --weights prism/weights/prism_nano.safetensors`, the weights of
-    Imagenette that the package carries. Measured with seed 0 in 28 minutes of one core: mIoU 9.5, and 5.7 with 30 %
+    `prism train voc-semfpn --data voc2012-seg256 --weights prism/weights/prism_nano.imagenette.safetensors`,
+    weights that the package carries. Measured with seed 0 in 28 minutes of one core: mIoU 9.5, and 5.7 with 30 %
     of patches hidden; PVTv2-B0 7.8 and 5.4 (results/voc-segmentation).
     """
     return Segmentation(
