@@ -24,7 +24,7 @@ __all__ = ["folder"]  # a fixture
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 TEXTS = {path.stem: path.read_text() for path in PAGES}
 # what makes an example of minutes one of seconds
-SHORT = {"steps = 150": "steps = 2", "length=300": "length=8", '"train": 600, "val": 100': '"train": 80, "val": 16'}
+SHORT = {"steps = 100": "steps = 2", "length=300": "length=8", '"train": 600, "val": 100': '"train": 80, "val": 16'}
 
 
 @pytest.fixture(scope="module")
