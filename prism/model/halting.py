@@ -148,11 +148,13 @@ def refine_until_halted(
         if watch.losses or step.training:
             records.append(StepRecord(rows, decision.weight, shares, recall))
         state = state._replace(tokens=tokens)
-        going_on = (~decision.halted).nonzero().squeeze(1)
-        if len(going_on) < len(rows):
-            halted = decision.halted.nonzero().squeeze(1)
-            finished.append((rows[halted], mixture[halted] if len(going_on) else mixture))
-            if not len(going_on):
+        # how many go on is all that Python must know of a step: the only time it waits for the device
+        running = 0 if t == max_steps else len(rows) - int(decision.halted.sum())
+        if running < len(rows):
+            order = decision.halted.argsort(stable=True)
+            going_on, halted = order[:running], order[running:]
+            finished.append((rows[halted], mixture[halted] if running else mixture))
+            if not running:
                 break
             rows, total, mixture = rows[going_on], total[going_on], mixture[going_on]
             state, where = state.of(going_on), where[going_on]

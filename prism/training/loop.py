@@ -7,7 +7,7 @@ where in the data to go on.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -33,24 +33,34 @@ from prism.training.log import Log, read_log
 
 
 class Tally:
-    """Sums of named figures, and how many went into each."""
+    """Sums of named figures, and how many went into each. Sums stay on their device until a row or a file is written:
+    to read one is to wait for the device."""
 
-    def __init__(self, sums: dict[str, list[float]] | None = None):
-        self.sums = sums or {}
+    def __init__(self, sums: Mapping[str, Sequence[float]] | None = None):
+        self.totals: dict[str, Tensor | float] = {name: total for name, (total, _) in (sums or {}).items()}
+        self.counts = {name: count for name, (_, count) in (sums or {}).items()}
 
-    def add(self, figures: dict[str, Tensor]) -> None:
+    def add(self, figures: Mapping[str, Tensor]) -> None:
         for name, value in figures.items():
-            entry = self.sums.setdefault(name, [0.0, 0.0])
-            entry[0] += float(value)
-            entry[1] += 1
+            self.totals[name] = self.totals.get(name, 0.0) + _wide(value.detach())
+            self.counts[name] = self.counts.get(name, 0.0) + 1
+
+    def sums(self) -> dict[str, list[float]]:
+        """Each total and its count, as a file keeps them."""
+        return {name: [float(total), self.counts[name]] for name, total in self.totals.items()}
 
     def means(self, accelerator: Accelerator) -> dict[str, float]:
         """Over all processes. Every process must ask."""
-        if not self.sums:
+        if not self.totals:
             return {}
-        sums = torch.tensor(list(self.sums.values()), dtype=torch.float64, device=accelerator.device)
-        totals, counts = accelerator.reduce(sums).unbind(1)  # pyright: ignore
-        return dict(zip(self.sums, (totals / counts).tolist(), strict=True))
+        own = _wide(torch.tensor([*self.sums().values()], dtype=torch.float64)).to(accelerator.device)
+        totals, counts = accelerator.reduce(own).unbind(1)  # pyright: ignore
+        return dict(zip(self.totals, (totals / counts).tolist(), strict=True))
+
+
+def _wide(value: Tensor) -> Tensor:
+    """In float64, where the device has it."""
+    return value.to(torch.float32 if value.device.type == "mps" else torch.float64)
 
 
 def start(settings: Recipe) -> Accelerator:
@@ -133,6 +143,7 @@ class _Run:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.learner.train()
+        losses = []
         for place, batch in enumerate(batches):
             last = place + 1 == len(batches)
             with nullcontext() if last else accelerator.no_sync(self.learner):
@@ -141,16 +152,13 @@ class _Run:
                 )
                 outcome = self.learner(pictures, targets)
                 loss = torch.stack(list(outcome.losses.values())).sum()
-                if not loss.isfinite():
-                    self._stop("loss", float(loss.detach()), epoch, batch)
                 accelerator.backward(loss / len(batches))
-            figures = {"loss": loss.detach()} | {name: value.detach() for name, value in outcome.losses.items()}
-            self.epoch_tally.add(figures | outcome.figures)
-            self.window.add(figures | outcome.figures)
+            losses.append(loss.detach())
+            figures = {"loss": loss} | outcome.losses | outcome.figures
+            self.epoch_tally.add(figures)
+            self.window.add(figures)
             self.skipped += batch.skipped
-        norm = self._clip()
-        if not norm.isfinite() and accelerator.scaler is None:  # a scaler skips such a step by itself
-            self._stop("gradient", float(norm), epoch, batches[-1])
+        self._check_finite(losses, self._clip(), batches, epoch)
         self.prepared.step()
         self.prepared.zero_grad()
         update_codebooks(self.job.learner.network)
@@ -165,11 +173,23 @@ class _Run:
             return clip_grad_norm_(self.others, self.settings.clip)
         return get_total_norm([p.grad for p in self.others if p.grad is not None])
 
-    def _stop(self, what: str, value: float, epoch: int, batch: Batch) -> None:
+    def _check_finite(self, losses: list[Tensor], norm: Tensor, batches: list[Batch], epoch: int) -> None:
+        """Before the optimiser moves anything; all at once, as to read a number is to wait for the device."""
+        *values, length = torch.stack([_wide(value) for value in (*losses, norm)]).tolist()
+        everywhere = not math.isfinite(length) and self.accelerator.scaler is None  # else it skips the step by itself
+        wrong = [
+            ("loss", value, batch) for value, batch in zip(values, batches, strict=True) if not math.isfinite(value)
+        ]
+        if not wrong and not everywhere:
+            return
+        what, value, batch = wrong[0] if wrong else ("gradient", length, batches[-1])
         kept = checkpoint.saved(self.checkpoints)
         names = ", ".join(batch.names[:4]) + (", ..." if len(batch.names) > 4 else "")
         good = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint yet"
-        raise ValueError(f"the {what} is {value} at step {self.step}, epoch {epoch + 1}, batch of {names}; {good}")
+        said = f"the {what} is {value} at step {self.step}, epoch {epoch + 1}, batch of {names}; {good}"
+        # a gradient is of all processes, a loss of the one whose batch it names
+        every = gather_object([said]) if everywhere else [said]
+        raise ValueError(next((sentence for sentence in every if sentence.startswith("the loss")), said))
 
     def _log_window(self, log: Log) -> None:
         means = self.window.means(self.accelerator)
@@ -231,7 +251,7 @@ class _Run:
             "average": self.average.state_dict() if self.average is not None else None,
             "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None,
             "moved": list(optimiser.get("state", ())),
-            "tallies": gather_object([[self.epoch_tally.sums, self.window.sums]]),  # of every process
+            "tallies": gather_object([[self.epoch_tally.sums(), self.window.sums()]]),  # of every process
             "skipped": gather_object(self.skipped),
         }
         if self.accelerator.is_main_process:
