@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from prism.model.backbone import LAMBDA_PONDER, LAMBDA_VQ, Prism, Trace
@@ -41,6 +42,15 @@ def prism_losses(trace: Trace, weights: Weights) -> dict[str, Tensor]:
 def mean_steps(trace: Trace) -> dict[str, Tensor]:
     """Mean steps of each stage over the batch: the paper's appendix draws them over training."""
     return {f"steps {index}": stage.steps.float().mean() for index, stage in enumerate(trace.stages, start=1)}
+
+
+def mean_over_ranks(count: Tensor) -> Tensor:
+    """Of a whole number in each process; every process must ask."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return count
+    total = count.clone()
+    dist.all_reduce(total)
+    return total / dist.get_world_size()
 
 
 def memory_figures(network: nn.Module) -> dict[str, float]:

@@ -14,7 +14,7 @@ SHIPPED = (*LEAN, "ffn_ratio=3", "slot_ratio=3", "code_width=0.5", "evidence=Fal
 SCENES = ("code_decay=0.9", "max_steps=3")  # and for generated scenes
 
 # fields that change how a run is carried out, not what comes of it: a resumed run may change them
-PRACTICAL = {"prism_network", "out", "dry_run", "workers", "device", "save_every", "keep", "log_every"}
+PRACTICAL = {"prism_network", "out", "dry_run", "workers", "device", "shard", "save_every", "keep", "log_every"}
 
 Schedule = Literal["cosine", "poly", "steps", "constant"]
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -66,6 +66,8 @@ class Recipe:
     average: float | None = None
     """decay of the running average of the weights, which is then what is evaluated and kept"""
     precision: Precision = "fp32"
+    shard: bool = False
+    """share the weights and what trains them among the processes (FSDP 2)"""
     save_memory: bool = False
     """recompute activations in the backward pass"""
     seed: int = 0

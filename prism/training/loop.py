@@ -18,7 +18,13 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.utils import broadcast_object_list, gather_object, send_to_device
 from timm.optim import create_optimizer_v2
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -30,6 +36,7 @@ from prism.tasks.recipe import Recipe, resume_fields
 from prism.tasks.task import Job
 from prism.training import checkpoint
 from prism.training.log import Log, read_log
+from prism.training.sharding import gathered, shard, whole
 
 
 class Tally:
@@ -105,16 +112,22 @@ class _Run:
             network.set_grad_checkpointing(True)  # pyright: ignore
         self.average = None
         if settings.average is not None:
-            if accelerator.distributed_type.value == "FSDP":
+            if settings.shard:
                 raise ValueError("a running average of sharded weights is not kept: train without --average")
             average_of = get_ema_multi_avg_fn(settings.average)
             network.to(accelerator.device)
             self.average = AveragedModel(network, multi_avg_fn=average_of, use_buffers=False)
+        if accelerator.distributed_type.value == "FSDP":
+            raise ValueError("weights are sharded by --shard, not by accelerate's settings: start it without them")
+        if settings.shard:
+            shard(network, accelerator)
         optimiser = create_optimizer_v2(
             network, "adamw", lr=settings.lr, weight_decay=settings.weight_decay, betas=settings.betas, fused=True
         )
-        self.learner, self.prepared = accelerator.prepare(job.learner, optimiser)
-        self.optimiser: Optimizer = self.prepared.optimizer
+        # a sharded learner exchanges gradients by itself
+        self.learner = accelerator.prepare_model(job.learner, evaluation_mode=settings.shard)
+        self.prepared = accelerator.prepare_optimizer(optimiser)
+        self.optimiser: Optimizer = optimiser
         self.memory, self.others = _parameters_apart(network)
         self.step = 0
         self.closed = 0  # the step up to which epochs have their rows
@@ -146,7 +159,9 @@ class _Run:
         losses = []
         for place, batch in enumerate(batches):
             last = place + 1 == len(batches)
-            with nullcontext() if last else accelerator.no_sync(self.learner):
+            if isinstance(self.job.learner.network, FSDPModule):
+                self.job.learner.network.set_requires_gradient_sync(last)
+            with nullcontext() if last or settings.shard else accelerator.no_sync(self.learner):
                 pictures, targets = send_to_device(
                     (batch.pictures, batch.targets), accelerator.device, non_blocking=True
                 )
@@ -170,8 +185,8 @@ class _Run:
         self.accelerator.unscale_gradients(self.prepared)
         if self.settings.clip is not None:
             clip_grad_norm_(self.memory, self.settings.clip)
-            return clip_grad_norm_(self.others, self.settings.clip)
-        return get_total_norm([p.grad for p in self.others if p.grad is not None])
+            return whole(clip_grad_norm_(self.others, self.settings.clip))
+        return whole(get_total_norm([p.grad for p in self.others if p.grad is not None]))
 
     def _check_finite(self, losses: list[Tensor], norm: Tensor, batches: list[Batch], epoch: int) -> None:
         """Before the optimiser moves anything; all at once, as to read a number is to wait for the device."""
@@ -214,10 +229,11 @@ class _Run:
         due = epoch % self.settings.eval_every == 0 or self.step == self.total
         if due:
             network.eval()
-            figures |= self.job.evaluate(network, accelerator)
+            with gathered(network):
+                figures |= self.job.evaluate(network, accelerator)
             if not math.isfinite(figures.get(self.job.best, math.nan)):
                 raise ValueError(f"the evaluation after step {self.step} gave no finite {self.job.best}")
-        weights = accelerator.get_state_dict(self.learner) if self.average is None else None
+        weights = get_model_state_dict(self.learner, options=_WHOLE) if self.average is None else None
         if accelerator.is_main_process:
             for reason in skipped:
                 log.row("skipped", self.step, {"reason": reason})

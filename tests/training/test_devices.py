@@ -82,7 +82,7 @@ def test_everything_stays_on_the_device_of_the_images(recipe: Recipe, monkeypatc
     try:
         with FakeCuda() as cuda:
             learner._apply(lambda value: cuda.from_tensor(value).to("cuda"))
-            batch = send_to_device(task.random_batch(recipe, 10), "cuda")
+            batch: Any = send_to_device(task.random_batch(recipe, 10), "cuda")
             outcome = learner(batch.pictures, batch.targets)
             found = {name: value.device.type for name, value in {**outcome.losses, **outcome.figures}.items()}
             assert found == dict.fromkeys(found, "cuda")

@@ -23,6 +23,7 @@ from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
 from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxPool, LastLevelP6P7
 
 from prism.baselines.pyramid import PyramidBackbone
+from prism.model.attention import at_least_float32
 from prism.model.backbone import Trace
 from prism.tasks.detection.recipes import NORM_GROUPS, Head
 from prism.tasks.learner import find_prism
@@ -235,7 +236,7 @@ def _answer_in_float32(part: nn.Module) -> None:
 def _widened(_: nn.Module, __: Any, answer: Any) -> Any:
     match answer:
         case Tensor():
-            return answer.float()
+            return at_least_float32(answer)
         case dict():
             return {name: _widened(_, __, value) for name, value in answer.items()}
         case _:

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from prism.data.label_maps import VOID
-from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_steps, prism_losses
+from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_over_ranks, mean_steps, prism_losses
 from prism.tasks.segmentation.network import SemanticFPN
 
 
@@ -20,7 +20,8 @@ class Segmenter(Learner):
 
     def forward(self, pictures: Tensor, targets: Tensor) -> Outcome:
         logits, trace = self.network.forward_traced(pictures)
-        labelled = (targets != VOID).sum().clamp(min=1)  # a crop may be void altogether
+        # of all processes, so that a pixel counts alike in each of them; a crop may be void altogether
+        labelled = mean_over_ranks((targets != VOID).sum()).clamp(min=1)
         total = F.cross_entropy(logits, targets.long(), ignore_index=VOID, reduction="sum")
         losses = {"segmentation": total / labelled}
         if trace is None:
