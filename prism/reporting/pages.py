@@ -56,7 +56,8 @@ def write_report(out: Path, title: str, sections: list[Section]) -> None:
     summary, _, rest = first.text.partition("\n\n")
     opening = [section for section in others if isinstance(section.content, Path)][:1]
     others = [section for section in others if section not in opening]
-    write_page(out / "report.html", title, [*opening, first._replace(text=rest), *others], summary)
+    heading = "" if first.heading == title else first.heading  # not the same words twice
+    write_page(out / "report.html", title, [*opening, Section(heading, rest, first.content), *others], summary)
 
 
 def as_markdown(sections: Iterable[Section], out: Path, command: str) -> str:
