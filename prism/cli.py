@@ -18,7 +18,7 @@ VERBS = {
     "info": "parameters and GMACs of a model",
     "speed": "images per second of several models",
     "feed": "does the data keep up with training?",
-    "export": "write weights of half the size",
+    "export": "write a file for another engine, or weights of half the size",
     "convert": "load an official checkpoint of a baseline",
     "app": "hide parts of images in the browser",
 }
@@ -35,6 +35,7 @@ EXTRAS = {
     "onnxscript": "export",
     "onnxruntime": "export",
     "openvino": "export",
+    "huggingface_hub": "export",
     **dict.fromkeys(("tyro", "rich", "pandas", "jinja2", "matplotlib", "scipy", "accelerate"), "occlusion"),
 }
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -10,22 +10,37 @@ from tyro.conf import Positional, arg
 def export(
     checkpoint: Positional[Path],
     out: Positional[Path],
+    to: Annotated[str, arg(metavar="onnx|openvino|torch|hub")] = "",
+    steps: Annotated[str, arg(metavar="N|S1,S2,...")] = "",
+    features: bool = False,
     titles: Annotated[str, arg(metavar="A,B,...")] = "",
     tag: str = "",
+    push: Annotated[str, arg(metavar="OWNER/NAME")] = "",
 ) -> None:
-    """A file of half the size: float16, except for the codebooks.
+    """A file for another engine, in which PRISM still halts; or, without --to, weights of half the size.
 
     Args:
         checkpoint: a safetensors file of a training run
-        out: where the smaller one goes
+        out: where the file goes; for hub, the folder
+        to: onnx (.onnx), openvino (.xml and .bin), torch (.pt2), or hub, a folder for timm and Hugging Face;
+            without it, a safetensors file in float16, except for the codebooks
+        steps: this many steps for every image instead of halting, for all stages or for each
+        features: the maps of the backbone instead of logits
         titles: the classes in words, in their order, if their names are codes
         tag: by which timm tells these weights of the model from others
+        push: also upload the folder to this repository of the Hugging Face Hub
     """
     from prism.data.preprocessing import Preprocessing
     from prism.model.metadata import VERSION, read_metadata
     from prism.model.weights import halved, read_weights
     from prism.training.checkpoint import export as write_weights
 
+    if steps and not to:
+        raise ValueError("--steps needs --to: weights alone do not say how many steps to take")
+    if features and to in ("", "hub"):
+        raise ValueError("--features is only for --to onnx, openvino or torch")
+    if push and to != "hub":
+        raise ValueError("--push is only for --to hub")
     metadata = read_metadata(checkpoint)
     if titles:
         classes, words = metadata.classes or [], titles.split(",")
@@ -34,5 +49,33 @@ def export(
         metadata = replace(metadata, titles=words)
     preprocessing = Preprocessing.from_metadata(metadata).to_metadata()  # whole, also of a file from before
     metadata = replace(metadata, tag=tag or metadata.tag, preprocessing=preprocessing, version=VERSION)
+    if to:
+        return _to_engine(checkpoint, out, to, steps, features, push, metadata)
     write_weights(halved(read_weights(checkpoint)), out, metadata.header())
     print(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB")
+    return None
+
+
+def _to_engine(checkpoint: Path, out: Path, to: str, steps: str, features: bool, push: str, metadata: Any) -> None:
+    from prism.export.formats import FORMATS, check_place, write
+    from prism.export.hub import push as upload
+    from prism.export.hub import write_folder
+    from prism.export.opening import open_exportable, with_steps
+
+    if to not in (*FORMATS, "hub"):
+        raise ValueError(f"--to must be one of {', '.join(FORMATS)}, hub, got {to!r}")
+    if to != "hub":
+        check_place(out, to)
+    network = open_exportable(checkpoint, metadata.task, to)
+    if steps:
+        metadata = replace(metadata, network={**metadata.network, "fixed_steps": with_steps(network, steps)})
+    if to == "hub":
+        write_folder(network, out, metadata)
+        print(f"wrote {out}, for timm.create_model('local-dir:{out}', pretrained=True)")
+        if push:
+            print(f"uploaded to {upload(out, push)}")
+        return
+    size = metadata.preprocessing["size"]
+    difference, any_size = write(network, out, to, metadata, size, features)
+    sizes = "images of any size" if any_size else f"images of {size} x {size}"
+    print(f"wrote {out}, for {sizes}; differs from PyTorch by at most {difference:.1g}")

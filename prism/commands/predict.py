@@ -1,9 +1,9 @@
 """prism predict."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 
 def predict(
@@ -12,16 +12,22 @@ def predict(
     model: str = "",
     size: int | None = None,
     out: Path = Path("runs/predict"),
+    engine: Annotated[str, arg(metavar="onnx|openvino")] = "",
 ) -> None:
     """The five likeliest classes of images; for PRISM also its steps and slot maps.
 
     Args:
-        images: image files
+        images: image files; with --engine, the exported file comes first
         checkpoint: weights (safetensors); by default those of prism_nano that this package carries
         model: a PRISM variant or timm model; by default what the checkpoint says
         size: side of the images in pixels; by default what the checkpoint was trained at, or 224
         out: folder for predictions.json and slot maps
+        engine: run a file that `prism export` wrote, without slot maps
     """
+    if engine:
+        if checkpoint or model:
+            raise ValueError("--engine takes its network from the exported file: leave out --checkpoint and --model")
+        return _by_engine(engine, images[0], images[1:], out, size)
     from prism.analysis.drawing import lines, sheet
     from prism.model.weights import shipped
     from prism.reporting.figures import pixels, save
@@ -33,6 +39,28 @@ def predict(
         save(sheet(lines(pixels(image), trace.stages)), path, dpi=110)
 
     predict_by("classification", checkpoint, images, out, model, size=size, draw=draw)
+    print(f"wrote {out / 'predictions.json'}")
+    return None
+
+
+def _by_engine(engine: str, file: Path, images: list[Path], out: Path, size: int | None) -> None:
+    from prism.data.preprocessing import Preprocessing
+    from prism.export.engines import open_engine
+    from prism.reporting.tables import show
+    from prism.tasks.classification.predict import predict as classify
+
+    if engine not in ("onnx", "openvino"):
+        raise ValueError(f"--engine must be onnx or openvino, got {engine!r}")
+    if not images:
+        raise ValueError(f"name the images after the exported file {file}")
+    run = open_engine("onnxruntime" if engine == "onnx" else engine, file)
+    if not run.metadata.model:
+        raise ValueError(f"{file} does not say how to show it images: prism export did not write it")
+    if run.metadata.task != "classification" or "logits" not in run.names:
+        raise ValueError(f"{file} is no classifier")
+    names = run.metadata.titles or run.metadata.classes or []
+    rows = classify(run, images, names, Preprocessing.from_metadata(run.metadata).at(size), out)
+    show(rows, f"{run.metadata.model}, {file}")
     print(f"wrote {out / 'predictions.json'}")
 
 

@@ -8,7 +8,7 @@ from timm.layers import ClassifierHead
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
-from prism.model.compilation import batch_will_change, room_for_graphs, run_in_python
+from prism.model.compilation import batch_will_change, exporting, room_for_graphs, run_in_python
 from prism.model.evidence import weighted
 from prism.model.halting import HaltingUnit, expected_start
 from prism.model.memory import MemoryMode, SlotMemory, checked_mode, update_codebooks
@@ -172,12 +172,12 @@ class Prism(nn.Module):
         if images.ndim != 4 or images.shape[1] != self.in_chans:
             raise ValueError(f"expected images (B, {self.in_chans}, H, W), got {tuple(images.shape)}")
         _check_size(images.shape[2], images.shape[3])
-        if (at_once := _images_at_once(images)) < len(images) and not traced:
+        if (at_once := _images_at_once(images)) < images.shape[0] and not traced:
             parts = [self.pyramid(part, stages=stages) for part in images.split(at_once)]
             features = [torch.cat(level) for level in zip(*(part.features for part in parts), strict=True)]
             seen = [part.evidence for part in parts if part.evidence is not None]
             return Pyramid(features, None, [torch.cat(level) for level in zip(*seen, strict=True)] or None)
-        run = _run if self.fixed_steps else _run_adaptively
+        run = _run if self.fixed_steps or exporting() else _run_adaptively
         return run(self._stages()[:stages], images, Watch(losses=traced, maps=traced and slot_maps))
 
     def forward_features(self, images: Tensor) -> Tensor:
@@ -260,7 +260,7 @@ class Prism(nn.Module):
 def _images_at_once(images: Tensor) -> int:
     """How many images to take together. Large ones in large batches outgrow a CPU's cache, and its allocator."""
     if images.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return len(images)
+        return images.shape[0]
     return max(1, PIXELS_AT_ONCE // (images.shape[2] * images.shape[3]))
 
 
@@ -300,7 +300,7 @@ def _initialise(module: nn.Module) -> None:
 
 
 def _check_size(height: int, width: int) -> None:
-    if min(height, width) < SMALLEST_SIDE:
+    if height < SMALLEST_SIDE or width < SMALLEST_SIDE:
         raise ValueError(f"images must be at least {SMALLEST_SIDE} x {SMALLEST_SIDE}, got {height} x {width}")
 
 

@@ -1,6 +1,7 @@
-"""Where the network meets torch.compile.
+"""Where the network meets torch.compile and torch.export.
 
 A loop that ends when the images say so cannot be one graph. It runs in Python, and the steps it calls are graphs.
+An exported network has no Python: there the loop is an operator (prism/export/looping.py).
 """
 
 import sys
@@ -25,6 +26,11 @@ def run_in_python(function: Function) -> Function:
 def never_compile(function: Function) -> Function:
     """For a handful of tiny operations, which the guards of a graph would cost more than."""
     return torch.compiler.disable(function)  # pyright: ignore[reportReturnType]
+
+
+def exporting() -> bool:
+    """Whether a graph for every size of images is being made, in which nothing may depend on their size."""
+    return torch.compiler.is_exporting()
 
 
 @never_compile

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from prism.model.attention import at_least_float32
+from prism.model.compilation import exporting
 
 FLOOR = 1e-5  # the contrast at which half is believed: far below that of a clear sky, far above rounding
 LEAST = 1e-4  # what a hole weighs where nothing else was seen
@@ -35,11 +36,16 @@ def filled(features: Tensor, evidence: Tensor) -> Tensor:
 
     (B, C, H, W) -> the same with even sides: beyond an odd one there is nothing to see.
     """
-    padding = (0, features.shape[-1] % 2, 0, features.shape[-2] % 2)
-    features = F.pad(features, padding) if any(padding) else features
-    weights = (F.pad(evidence, padding) + LEAST).to(features.dtype)
+    features = padded(features, 2)
+    weights = (padded(evidence, 2) + LEAST).to(features.dtype)
     means = F.avg_pool2d(features * weights, 2) / F.avg_pool2d(weights, 2)
     return F.interpolate(means, scale_factor=2).lerp(features, weights.clamp_max(1))
+
+
+def padded(maps: Tensor, side: int) -> Tensor:
+    """Zeros to the right and below, up to a multiple of `side`."""
+    padding = (0, -maps.shape[-1] % side, 0, -maps.shape[-2] % side)
+    return F.pad(maps, padding) if exporting() or any(padding) else maps
 
 
 def weighted(features: Tensor, evidence: Tensor) -> Tensor:

@@ -25,12 +25,14 @@ class Halt(NamedTuple):
     total: Tensor  # (b,), probability spent so far
 
 
-@never_compile
-def halt(probability: Tensor, total: Tensor, last: bool, epsilon: float = EPSILON) -> Halt:
+def decide(probability: Tensor, total: Tensor, last: bool | Tensor, epsilon: float = EPSILON) -> Halt:
     """One step's decision. The step that reaches 1 - epsilon, or the last one allowed, takes the remainder R."""
     reached = total + probability
-    halted = torch.ones_like(reached, dtype=torch.bool) if last else reached >= 1 - epsilon
+    halted = (reached >= 1 - epsilon) | last
     return Halt(torch.where(halted, 1 - total, probability), halted, reached)
+
+
+halt = never_compile(decide)
 
 
 def halting_weights(probabilities: Tensor, epsilon: float = EPSILON) -> tuple[Tensor, Tensor]:

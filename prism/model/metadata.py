@@ -46,7 +46,11 @@ class Metadata:
 
 def read_metadata(path: Path) -> Metadata:
     """What the file says; nothing, if it has no header. Files of version 0, before there was a schema, are read too."""
-    header = read_header(path)
+    return metadata_of(read_header(path), path)
+
+
+def metadata_of(header: Mapping[str, str], path: Path) -> Metadata:
+    """What texts by key say that were found in the file, whatever its kind."""
     try:
         found = _current(header) if "version" in header else _before_versions(header)
         if found.get("version") == 0 and _overlaps(path):

@@ -15,6 +15,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from prism.model.attention import at_least_float32, normalised_over_tokens, slot_log_shares
+from prism.model.compilation import exporting
 from prism.model.evidence import shrunk
 from prism.model.memory import Recall, SlotMemory
 from prism.model.position import Positions
@@ -139,7 +140,8 @@ class TokenFFN(nn.Module):
     def forward(self, tokens: Tensor, grid: tuple[int, int], evidence: Tensor | None = None) -> Tensor:
         """With evidence, neighbours that were not seen are to the convolution what lies beyond the image's edge."""
         hidden_bytes = tokens.shape[0] * tokens.shape[1] * self.expand.out_features * tokens.element_size()
-        in_slices = hidden_bytes > HIDDEN_BYTES and tokens.device.type == "cpu" and not torch.is_grad_enabled()
+        may_slice = tokens.device.type == "cpu" and not torch.is_grad_enabled() and not exporting()
+        in_slices = may_slice and hidden_bytes > HIDDEN_BYTES
         mixing = hidden_mixing_in_slices if in_slices else hidden_mixing
         weights = [self.expand.weight, self.mix.weight, self.mix.bias, self.contract.weight, self.contract.bias]
         normed = self.norm(tokens)

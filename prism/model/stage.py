@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from prism.model.evidence import contrast_evidence, filled, merged
+from prism.model.evidence import contrast_evidence, filled, merged, padded
 from prism.model.halting import HaltingUnit, Refined, StepRecord, applications, refine_fixed, refine_until_halted
 from prism.model.memory import Codebook
 from prism.model.position import sincos_positions
@@ -70,9 +69,7 @@ class PatchTokeniser(nn.Module):
     def forward(self, given: Features) -> tuple[Tensor, Tensor]:
         """(B, C, H', W') -> tokens (B, H, W, D), which are 0 where nothing was seen, and evidence (B, 1, H, W)."""
         if given.evidence is None:  # an image
-            evidence = contrast_evidence(given.maps, self.side)
-            right, below = (-given.maps.shape[axis] % self.side for axis in (-1, -2))
-            maps = F.pad(given.maps, (0, right, 0, below)) if right or below else given.maps
+            evidence, maps = contrast_evidence(given.maps, self.side), padded(given.maps, self.side)
         else:
             evidence, maps = merged(given.evidence), filled(given.maps, given.evidence)
         tokens = self.norm(_convolved(self.conv, maps))
@@ -102,6 +99,7 @@ class Stage(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.max_steps = 1  # Prism's switches set this and the next
         self.fixed_steps: int | None = None
+        self.refine = refine_until_halted  # another loop of the same meaning, where this one cannot run
         self.save_memory = False  # recompute each step in the backward pass
 
     def forward(self, given: Features, watch: Watch) -> tuple[Features, StageTrace | None]:
@@ -112,7 +110,7 @@ class Stage(nn.Module):
         if self.fixed_steps is not None:
             refined = refine_fixed(self.step, state, hoisted, self.fixed_steps, watch, save_memory)
         else:
-            refined = refine_until_halted(self.step, self.halting, state, hoisted, self.max_steps, watch, save_memory)
+            refined = self.refine(self.step, self.halting, state, hoisted, self.max_steps, watch, save_memory)
         if self.training:
             _collect(refined.records, self.step.memory.codebook)
         trace = _trace(refined, len(given.maps), grid) if watch.losses else None

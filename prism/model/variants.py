@@ -52,9 +52,10 @@ default_cfgs = generate_default_cfgs({tagged: cfg for name in VARIANTS for tagge
 
 
 def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> Prism:
-    """Weights that the package carries come with the arguments they were trained with."""
-    tag = kwargs.get("pretrained_cfg")  # timm passes on what stands behind the dot
-    if pretrained and (file := shipped(f"{name}.{tag}" if isinstance(tag, str) and tag else name)):
+    """Weights that the package carries come with the arguments they were trained with; others say theirs."""
+    tag = kwargs.get("pretrained_cfg")  # timm passes on what stands behind the dot, or what a folder says
+    carried = None if isinstance(tag, dict) else shipped(f"{name}.{tag}" if isinstance(tag, str) and tag else name)
+    if pretrained and (file := carried):
         kwargs = {**read_metadata(file).network, **kwargs}
     elif not pretrained:
         kwargs.setdefault("num_classes", NUM_CLASSES)

@@ -1,7 +1,7 @@
 """What is in an image? The likeliest classes; for PRISM also the steps it took."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ Draw = Callable[[Tensor, Trace, Path], object]  # of an image in [0, 1], what PR
 
 @torch.inference_mode()
 def predict(
-    model: nn.Module,
+    model: nn.Module | Callable[[Tensor], Mapping[str, Tensor]],
     images: Sequence[Path],
     classes: Sequence[str],
     preprocessing: Preprocessing,
@@ -39,7 +39,11 @@ def predict(
             if draw:
                 draw(picture, trace, out / f"{number}-{path.stem}.png")
         else:
-            logits = model(shown)
+            answer = model(shown)
+            if isinstance(answer, Mapping):  # of an exported file
+                steps = answer["steps"][0].tolist() if "steps" in answer else None
+                answer = answer["logits"]
+            logits = answer
         if not logits.isfinite().all():
             raise ValueError(f"the model's answer to {path} is not finite")
         top = logits[0].float().softmax(0).topk(min(CHOICES, logits.shape[1]))

@@ -1,0 +1,108 @@
+"""Exported files: each format is written, checked against PyTorch, and only then put in its place."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from prism.export.engines import open_engine
+from prism.export.exportable import Exportable, any_size, program, reference
+from prism.model.metadata import Metadata
+
+CLOSE = 1e-4  # largest difference from PyTorch's answer
+
+
+class Format(NamedTuple):
+    suffix: str
+    engine: str  # by which the file is checked
+    write: Callable[[ExportedProgram, Sequence[str], Path, Metadata], None]
+
+
+class Written(NamedTuple):
+    difference: float  # largest, from PyTorch's answers
+    any_size: bool
+
+
+def write_onnx(traced: ExportedProgram, names: Sequence[str], path: Path, metadata: Metadata) -> None:
+    import onnxscript  # noqa: F401  torch needs it, and would say so at length
+
+    made = torch.onnx.export(
+        traced, input_names=["images"], output_names=list(names), dynamo=True, verbose=False, external_data=False
+    )
+    assert made is not None
+    made.model.metadata_props.update(metadata.header())
+    made.save(path, external_data=False)
+
+
+def write_openvino(traced: ExportedProgram, names: Sequence[str], path: Path, metadata: Metadata) -> None:
+    """By way of ONNX, whose loop OpenVINO knows."""
+    import openvino
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_onnx(traced, names, Path(folder) / "network.onnx", metadata)
+        model = openvino.convert_model(Path(folder) / "network.onnx")
+        for key, text in metadata.header().items():
+            model.set_rt_info(text, ["prism", key])
+        openvino.save_model(model, path, compress_to_fp16=False)
+
+
+def write_program(traced: ExportedProgram, names: Sequence[str], path: Path, metadata: Metadata) -> None:
+    texts = {f"{key}.json": text for key, text in metadata.header().items()}
+    torch.export.save(traced, path, extra_files=texts | {"names.json": ",".join(names)})
+
+
+FORMATS = {
+    "onnx": Format(".onnx", "onnxruntime", write_onnx),
+    "openvino": Format(".xml", "openvino", write_openvino),
+    "torch": Format(".pt2", "program", write_program),
+}
+
+
+def check_place(out: Path, to: str) -> None:
+    """Before the long work."""
+    suffix = FORMATS[to].suffix
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder: --to {to} writes a file that ends in {suffix}")
+    if out.suffix != suffix:
+        raise ValueError(f"--to {to} writes a file that ends in {suffix}, got {out}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent):
+        pass
+
+
+def write(network: nn.Module, out: Path, to: str, metadata: Metadata, size: int, features: bool = False) -> Written:
+    """Export the network to `out`. A file that answers otherwise than the network is not kept."""
+    check_place(out, to)
+    _, engine, write_file = FORMATS[to]
+    exportable = Exportable(network, features)
+    traced = program(exportable, size)
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        unchecked = Path(folder) / out.name
+        write_file(traced, exportable.names, unchecked, metadata)
+        found = Written(difference(network, unchecked, engine, size, any_size(traced), features), any_size(traced))
+        if not found.difference <= CLOSE:
+            raise ValueError(f"{out} would differ from PyTorch by {found.difference:.2g}, over {CLOSE:g}: not written")
+        for file in Path(folder).iterdir():  # OpenVINO's are two
+            shutil.move(file, out.parent / file.name)
+    return found
+
+
+def difference(network: nn.Module, file: Path, engine: str, size: int, any_size: bool, features: bool) -> float:
+    """The largest difference between the file's answers and the network's, on noise; infinite if steps differ."""
+    run = open_engine(engine, file)
+    generator = torch.Generator().manual_seed(0)
+    cases = [(1, size, size), (5, size, size), *([(2, size + 32, size + 64)] if any_size else [])]
+    largest = 0.0
+    for batch, height, width in cases:
+        images = torch.randn(batch, 3, height, width, generator=generator)
+        found, wanted = run(images), reference(network, images, features)
+        for (name, own), right in zip(found.items(), wanted, strict=False):  # a segmenter's steps are not compared
+            if name == "steps" and not own.equal(right):
+                return float("inf")
+            largest = max(largest, float((own - right).abs().max()))
+    return largest
