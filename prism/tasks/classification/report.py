@@ -68,7 +68,8 @@ def report(tables: Tables, out: Path) -> list[Section]:
         sections.insert(1, Section("What the models saw", caption, out / "examples.png"))
     if shares := tables.get("retention"):
         caption = "Occluded over clean accuracy, per cent; and mean accuracy over the settings of a mask."
-        sections.append(Section("What is kept", caption, shares))
+        named = [{_heading(name): share for name, share in row.items()} for row in shares]
+        sections.append(Section("What is kept", caption, named))
     if significance:
         caption = "In points; p by McNemar's exact test on the same pixels."
         sections.append(Section("Differences", caption, [_difference(row) for row in significance]))
