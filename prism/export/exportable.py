@@ -77,6 +77,14 @@ def program(exportable: Exportable, size: int) -> ExportedProgram:
             raise ValueError(f"{type(exportable.network).__name__} cannot be exported: {reason}") from None
 
 
+def sizes_to_check(exportable: Exportable, traced: ExportedProgram, size: int) -> list[tuple[int, int]]:
+    """The size it was trained at; where others are open, two more, the last of odd sides where these may be."""
+    if not any_size(traced):
+        return [(size, size)]
+    odd = STRIDE if isinstance(exportable.network, SemanticFPN) else 13
+    return [(size, size), (size + STRIDE, size + 2 * STRIDE), (size + odd, size)]
+
+
 def any_size(traced: ExportedProgram) -> bool:
     """Whether the graph is open for images of other sizes than it was traced with."""
     [images] = [node for node in traced.graph.nodes if node.op == "placeholder" and node.name == "images"]

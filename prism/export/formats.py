@@ -1,5 +1,6 @@
 """Exported files: each format is written, checked against PyTorch, and only then put in its place."""
 
+import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -10,11 +11,12 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from prism.export.engines import open_engine
-from prism.export.exportable import Exportable, any_size, program, reference
+from prism.export.engines import Engine, open_engine
+from prism.export.exportable import Exportable, any_size, program, reference, sizes_to_check
 from prism.model.metadata import Metadata
 
 CLOSE = 1e-4  # largest difference from PyTorch's answer
+BATCHES = (1, 5)
 
 
 class Format(NamedTuple):
@@ -84,7 +86,8 @@ def write(network: nn.Module, out: Path, to: str, metadata: Metadata, size: int,
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         unchecked = Path(folder) / out.name
         write_file(traced, exportable.names, unchecked, metadata)
-        found = Written(difference(network, unchecked, engine, size, any_size(traced), features), any_size(traced))
+        sizes = sizes_to_check(exportable, traced, size)
+        found = Written(difference(network, open_engine(engine, unchecked), sizes, features), any_size(traced))
         if not found.difference <= CLOSE:
             raise ValueError(f"{out} would differ from PyTorch by {found.difference:.2g}, over {CLOSE:g}: not written")
         for file in Path(folder).iterdir():  # OpenVINO's are two
@@ -92,13 +95,10 @@ def write(network: nn.Module, out: Path, to: str, metadata: Metadata, size: int,
     return found
 
 
-def difference(network: nn.Module, file: Path, engine: str, size: int, any_size: bool, features: bool) -> float:
-    """The largest difference between the file's answers and the network's, on noise; infinite if steps differ."""
-    run = open_engine(engine, file)
-    generator = torch.Generator().manual_seed(0)
-    cases = [(1, size, size), (5, size, size), *([(2, size + 32, size + 64)] if any_size else [])]
-    largest = 0.0
-    for batch, height, width in cases:
+def difference(network: nn.Module, run: Engine, sizes: Sequence[tuple[int, int]], features: bool) -> float:
+    """The largest difference between an engine's answers and the network's, on noise; infinite if steps differ."""
+    generator, largest = torch.Generator().manual_seed(0), 0.0
+    for (height, width), batch in itertools.product(sizes, BATCHES):
         images = torch.randn(batch, 3, height, width, generator=generator)
         found, wanted = run(images), reference(network, images, features)
         for (name, own), right in zip(found.items(), wanted, strict=False):  # a segmenter's steps are not compared

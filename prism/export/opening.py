@@ -17,12 +17,9 @@ def open_exportable(checkpoint: Path, task: str, to: str) -> nn.Module:
         return open_model(find_checkpoint("", checkpoint))
     if task == "segmentation" and to != "hub":
         return load_segmenter(checkpoint).network
-    what = (
-        "torchvision exports its detectors only by tracing, which would fix PRISM's steps"
-        if task == "detection"
-        else ""
+    raise ValueError(
+        f"{checkpoint} is for {task}: --to {to} holds classifiers{'' if to == 'hub' else ' and segmenters'}"
     )
-    raise ValueError(f"{checkpoint} is for {task}, which --to {to} cannot hold{': ' if what else ''}{what}")
 
 
 def with_steps(network: nn.Module, steps: str) -> list[int]:

@@ -1,0 +1,63 @@
+"""A folder for timm and the Hugging Face Hub: loads to the same network, says what it is, is uploaded whole."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from prism.cli import main
+from prism.model.creation import find_checkpoint, open_model
+from prism.model.weights import shipped
+
+
+@pytest.mark.parametrize("name", ["prism_nano", "pvt_v2_b0"])
+def test_timm_loads_the_shipped_weights_from_a_folder(name: str, tmp_path: Path):
+    file = shipped(name)
+    assert file is not None
+    main(["export", str(file), str(tmp_path / "hub"), "--to", "hub"])
+    loaded = timm.create_model(f"local-dir:{tmp_path / 'hub'}", pretrained=True).eval()
+    images = torch.randn(2, 3, 64, 64)
+    with torch.inference_mode():
+        assert loaded(images).equal(open_model(find_checkpoint("", file))(images))
+    assert loaded.pretrained_cfg["input_size"] == [3, 64, 64]
+    card = (tmp_path / "hub" / "README.md").read_text()
+    for said in ("license: apache-2.0", "parachute", "Hidden in training: scattered", "10 classes"):
+        assert said in card
+
+
+def test_arguments_of_the_network_travel(tmp_path: Path):
+    """Also where the package carries weights of the same name, which were trained with others."""
+    arguments: dict[str, Any] = dict(slots=[4, 4, 4, 4], codes=16, max_steps=2)
+    network = timm.create_model("prism_nano", num_classes=3, **arguments)
+    said = {"version": "1", "model": '"prism_nano"', "network": json.dumps(arguments), "classes": '["a", "b", "c"]'}
+    save_file(network.state_dict(), tmp_path / "own.safetensors", said)
+    main(["export", str(tmp_path / "own.safetensors"), str(tmp_path / "hub"), "--to", "hub", "--steps", "1,2,1,2"])
+    loaded = timm.create_model(f"local-dir:{tmp_path / 'hub'}", pretrained=True)
+    assert loaded.fixed_steps == (1, 2, 1, 2)
+    assert loaded.max_steps == 2
+    assert loaded.num_classes == 3
+
+
+def test_push_uploads_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    sent = {}
+
+    class Api:
+        def __init__(self, **_: Any):
+            pass
+
+        def create_repo(self, repo_id: str, exist_ok: bool) -> Any:
+            return SimpleNamespace(repo_id=repo_id)
+
+        def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str) -> None:
+            sent[repo_id] = {file.name for file in Path(folder_path).iterdir()}
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    main(["export", str(shipped("prism_nano")), str(tmp_path / "hub"), "--to", "hub", "--push", "someone/prism"])
+    assert sent == {"someone/prism": {"config.json", "model.safetensors", "README.md"}}
+    assert "someone/prism" in capsys.readouterr().out
