@@ -6,7 +6,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from prism.commands.parsing import options_class, options_of, parse
+from prism.commands.parsing import find_models, options_class, parse, work_of_all
 
 
 def run(words: Sequence[str]) -> None:
@@ -42,34 +42,23 @@ def run(words: Sequence[str]) -> None:
             device: auto, cpu, cuda, ...
             out: folder for the rows as CSV and Markdown
         """
-        from rich.console import Console
-
-        from prism.commands.place import find_place
-        from prism.model.creation import find_checkpoints
         from prism.reporting import provenance
         from prism.reporting.tables import show, write
-        from prism.tasks.registry import find_task
-        from prism.tasks.task import task_of
+        from prism.tasks.task import Conditions
 
-        pretrained = any(getattr(own, "pretrained", False) for own in vars(given).values())
-        checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec, pretrained)]
+        chosen, checkpoints, options = find_models(models, task, given)
         if not checkpoints:
             raise ValueError("name at least one model")
-        chosen = find_task(task_of(checkpoints, task))
-        options = options_of(chosen.name, given)
-        place = find_place(device, chosen.batch if batch is None else batch, workers)
+        conditions = Conditions.here(device, batch, workers)
         splits = chosen.open_data(checkpoints, data, (split or chosen.split).split(","), limit, options)
         subjects = chosen.subjects(checkpoints, next(iter(splits.values())), options)
-        assert place.processes is not None
-        first = place.processes.is_main_process
-        with Console(stderr=True, quiet=not first).status("") as status:
-            rows = chosen.evaluate(subjects, splits, place, status.update)
-        if first:
+        with work_of_all(conditions) as progress:
+            rows = chosen.evaluate(subjects, splits, conditions, progress)
+        if conditions.is_first:
             show(chosen.shown(rows), f"{chosen.models} on {data}")
             if out:
                 stem = out / ("accuracy" if chosen.name == "classification" else chosen.name)
                 write(rows, stem, f"`{provenance.command()}`")
                 print(f"wrote {stem}.csv and {stem}.md")
-        place.processes.destroy_process_group()
 
     parse(evaluate, words, "eval")

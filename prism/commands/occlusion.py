@@ -6,7 +6,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from prism.commands.parsing import options_class, options_of, parse
+from prism.commands.parsing import find_models, options_class, parse, work_of_all
 from prism.tasks.parsing import numbers, whole_numbers
 
 
@@ -53,52 +53,40 @@ def run(words: Sequence[str]) -> None:
             limit: measure only so many images, spread over the data; for scenes 1000 by default, 500 for detection
             device: auto, cpu, cuda, ...
         """
-        from rich.console import Console
-
-        from prism.commands.place import find_place
-        from prism.model.creation import find_checkpoints
         from prism.occlusion.settings import parse_settings
         from prism.reporting import provenance
         from prism.reporting.files import write_text
         from prism.reporting.pages import as_markdown, publish
         from prism.reporting.tables import show, write
-        from prism.tasks.registry import find_task
-        from prism.tasks.task import Hiding, task_of
+        from prism.tasks.task import Conditions
 
-        pretrained = any(getattr(own, "pretrained", False) for own in vars(given).values())
-        checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec, pretrained)]
-        chosen = find_task(task_of(checkpoints, task))
-        options = options_of(chosen.name, given)
-        shares = getattr(options, "shares", "")
+        chosen, checkpoints, options = find_models(models, task, given)
+        shares = given.detection.shares  # refused for any other task
         if sum(map(bool, (settings, shares, full))) > 1:
             raise ValueError("--settings, --shares and --full exclude one another")
         if shares:
             settings = ",".join(f"M{round(100 * _share(share), 10):g}" for share in numbers(shares))
         hidden = parse_settings(settings) if settings else chosen.curves if full else chosen.settings
-        if not checkpoints and not getattr(options, "write", False):
+        if not checkpoints and not given.detection.write:
             raise ValueError("name at least one model")
-        place = find_place(device, chosen.batch if batch is None else batch, workers)
         out = out or Path("runs/occlusion" if chosen.name == "classification" else f"runs/occlusion-{chosen.name}")
-        hiding = Hiding(hidden, _fills(fills), whole_numbers(seeds, least=0))
+        fillings, numbered = _fills(fills), whole_numbers(seeds, least=0)
+        conditions = Conditions.here(device, batch, workers)._replace(settings=hidden, fills=fillings, seeds=numbered)
         [images] = chosen.open_data(checkpoints, data, [split or chosen.split], limit, options).values()
         subjects = chosen.subjects(checkpoints, images, options)
-        assert place.processes is not None
-        first = place.processes.is_main_process
-        with Console(stderr=True, quiet=not first).status("") as status:
-            tables = chosen.occlusion(subjects, images, hiding, place, out, options, status.update)
-            sections = []
-            if first:
+        with work_of_all(conditions) as progress:
+            tables, sections = chosen.occlusion(subjects, images, conditions, out, options, progress), []
+            if conditions.is_first:
                 sections = publish(tables, chosen.report, out, chosen.title)
-                shown = [section for section in sections if section.heading != "All rows"]
-                write_text(out / "report.md", as_markdown(shown, out, provenance.command()))
         if sections:
+            shown = [section for section in sections if section.heading != "All rows"]
+            write_text(out / "report.md", as_markdown(shown, out, provenance.command()))
             main: Any = sections[0].content
             write(main, out / "table", f"{sections[0].text}\n\n`{provenance.command()}`")
-            show(main, f"{chosen.headline} on {data}, per cent, {hiding.fills[0]} fill")
+            show(main, f"{chosen.headline} on {data}, per cent, {fillings[0]} fill")
             if folders := tables.get("folders"):
                 show(folders, f"COCO folders in {out}, and what is hidden there")
             print(f"wrote {out / 'report.html'}")
-        place.processes.destroy_process_group()
 
     parse(occlusion, words, "occlusion")
 

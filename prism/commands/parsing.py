@@ -2,14 +2,19 @@
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import field, make_dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes
 
-from prism.tasks.registry import options
+from prism.tasks.registry import find_task, options
+
+if TYPE_CHECKING:
+    from prism.model.creation import Checkpoint
+    from prism.tasks.task import Conditions, Task
 
 
 def parse(function: Callable[..., Any], words: Sequence[str], verb: str) -> None:
@@ -39,6 +44,28 @@ def import_package() -> None:
 def options_class(verb: Literal["evaluation", "occlusion"]) -> type:
     """One class with what each task's part of a command can be told, by the task's name."""
     return make_dataclass("Options", [(name, own, field(default_factory=own)) for name, own in options(verb).items()])
+
+
+def find_models(models: Sequence[str], asked: str | None, given: Any) -> "tuple[Task, list[Checkpoint], Any]":
+    """The task that these models are for, their files, and what the task's part of the command was told."""
+    from prism.model.creation import find_checkpoints
+    from prism.tasks.task import task_of
+
+    published = given.classification.pretrained
+    checkpoints = [checkpoint for spec in models for checkpoint in find_checkpoints(spec, published)]
+    task = find_task(task_of(checkpoints, asked))
+    return task, checkpoints, options_of(task.name, given)
+
+
+@contextmanager
+def work_of_all(conditions: "Conditions") -> Iterator[Callable[[str], None]]:
+    """Shows what is being done, in the first process alone; when it is done, those of a launcher part."""
+    from rich.console import Console
+
+    with Console(stderr=True, quiet=not conditions.is_first).status("") as status:
+        yield status.update
+    if conditions.processes is not None:
+        conditions.processes.destroy_process_group()
 
 
 def options_of(task: str, given: Any) -> Any:

@@ -58,10 +58,10 @@ def study(
     """
     from rich.console import Console
 
-    from prism.commands.place import find_place
     from prism.reporting import provenance
     from prism.reporting.tables import show
     from prism.studies import results
+    from prism.tasks.task import Conditions
 
     chosen, console = None if name == "all" else find_study(name), Console(stderr=True)
     if chosen is None and checkpoints:
@@ -73,7 +73,7 @@ def study(
     plan = results.QUICK if quick else results.Plan()
     if limit is not None:
         plan = replace(plan, pictures=limit, annotated_pictures=limit)
-    place = find_place(device).device
+    place = Conditions.here(device).device
     folder = (out or Path("runs/study")) / "runs" / (f"{recipe}-quick" if quick else recipe)
     numbers = tuple(whole_numbers(seeds, least=0))
     trained: Any = recipe

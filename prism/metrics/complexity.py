@@ -25,6 +25,14 @@ def _sliced_ffn_flops(tokens: Sequence[int], height: int, width: int, weights: A
     return 2 * batch * count * hidden * (2 * dim + 9)
 
 
+COARSEST = 32  # stride of the last maps: images are brought to a multiple of it
+
+
+class Costs(NamedTuple):
+    parameters: int
+    macs: float  # of an image
+
+
 class StepCost(NamedTuple):
     """MACs = once + sum over stages of steps * a_step; the last step of a stage spares its slots' update."""
 
@@ -59,18 +67,32 @@ def macs_by_module(model: nn.Module, size: tuple[int, int], in_chans: int = 3) -
 
 
 def step_cost(model: Prism, size: tuple[int, int]) -> StepCost:
-    before, stages = model.fixed_steps, len(model.stages)
+    stages = range(len(model.stages))
+    one, *two = (
+        _macs_at(model, model, size, [1 + (index == longer) for index in stages])[""] for longer in (None, *stages)
+    )
+    return StepCost(one, [macs - one for macs in two])
 
-    def at(steps: list[int]) -> int:
-        model.fixed_steps = steps
-        return macs_by_module(model, size, model.in_chans)[""]
 
+def costs(network: nn.Module, size: tuple[int, int]) -> Costs:
+    """Of a network and an image; a PRISM inside is counted at the paper's mean steps, on whole patches."""
+    inner = next((module for module in network.modules() if isinstance(module, Prism)), None)
+    if inner is None:
+        return Costs(parameters(network), macs_by_module(network, size)[""])
+    height, width = (-(-side // COARSEST) * COARSEST for side in size)
+    steps = step_cost(inner, (height, width))
+    macs = _macs_at(inner, network, size, 1)[""] + steps.macs(PAPER_STEPS) - steps.at_one_step
+    return Costs(parameters(network), macs)
+
+
+def _macs_at(prism: Prism, network: nn.Module, size: tuple[int, int], steps: int | list[int]) -> dict[str, int]:
+    """MACs of the network by module while the PRISM in it takes so many steps."""
+    before = prism.fixed_steps
     try:
-        one = at([1] * stages)
-        further = [at([1 + (index == stage) for index in range(stages)]) - one for stage in range(stages)]
+        prism.fixed_steps = steps
+        return macs_by_module(network, size, prism.in_chans)
     finally:
-        model.fixed_steps = before
-    return StepCost(one, further)
+        prism.fixed_steps = before
 
 
 def parts(model: nn.Module, size: tuple[int, int]) -> list[dict[str, Any]]:
@@ -80,12 +102,7 @@ def parts(model: nn.Module, size: tuple[int, int]) -> list[dict[str, Any]]:
         names = [name for name, child in model.named_children() if parameters(child) or macs.get(name)]
         rows = [_row(name, model.get_submodule(name), macs.get(name, 0)) for name in names]
         return [*rows, _row("all", model, macs[""])]
-    before = model.fixed_steps
-    try:
-        model.fixed_steps = 2  # so that each part runs: the slots' update is a step's, the last excepted
-        macs = macs_by_module(model, size, model.in_chans)
-    finally:
-        model.fixed_steps = before
+    macs = _macs_at(model, model, size, 2)  # so that each part runs: the slots' update is a step's, the last excepted
     rows, hoisted = [], 0
     for index in range(len(model.stages)):
         stage = f"stages.{index}"

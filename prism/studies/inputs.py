@@ -14,7 +14,7 @@ from prism.occlusion.runner import Subject
 from prism.occlusion.settings import Setting
 from prism.reporting.tables import Rows, Tables
 from prism.tasks.registry import find_task, options
-from prism.tasks.task import Hiding, Place
+from prism.tasks.task import Conditions
 
 OPTIONS = options("occlusion")
 Kind = Literal["classifiers", "detectors", "segmenters"]
@@ -87,8 +87,8 @@ class Inputs:
     def occlusion(self, task: str, settings: Sequence[Setting], out: Path, progress: Progress) -> tuple[Rows, Tables]:
         """The rows of `prism occlusion`, and its other tables."""
         chosen, (subjects, images) = find_task(task), self._opened(task)
-        place = Place(self.batch, self.workers, self.device)
-        found = chosen.occlusion(subjects, images, Hiding(settings), place, out, OPTIONS[task](), progress)
+        conditions = Conditions(settings, batch=self.batch, workers=self.workers, device=self.device)
+        found = chosen.occlusion(subjects, images, conditions, out, OPTIONS[task](), progress)
         (_, rows), *others = found.items()
         return rows, dict(others)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from accelerate import Accelerator, PartialState
 from torch import nn
 
@@ -13,7 +14,7 @@ from prism.data.stream import Batch, Ranks, Stream
 from prism.model.creation import Checkpoint
 from prism.model.metadata import Metadata
 from prism.occlusion.fills import Fill
-from prism.occlusion.settings import Setting
+from prism.occlusion.settings import CLEAN, Setting
 from prism.reporting.pages import Section
 from prism.reporting.tables import Row, Rows, Tables
 from prism.tasks.learner import Learner
@@ -34,25 +35,36 @@ class Job:
     metadata: Metadata  # kept with the weights
 
 
-class Place(NamedTuple):
-    """Where and how images are shown to networks."""
+class Conditions(NamedTuple):
+    """How a benchmark shows images to networks: what it hides and what it puts there, how many at a time, and where."""
 
+    settings: Sequence[Setting] = (CLEAN,)
+    fills: Sequence[Fill] = ("mean",)
+    seeds: Sequence[int] = (0,)
     batch: int | None = None  # by default the task's
     workers: int = 2
     device: str = "cpu"
     processes: PartialState | None = None
 
+    @classmethod
+    def here(cls, device: str, batch: int | None = None, workers: int = 2) -> "Conditions":
+        """Of this process among those of a launcher; `device` may be auto."""
+        processes = PartialState(cpu=device == "cpu" or not torch.accelerator.is_available())
+        device = str(processes.device) if device == "auto" else device
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
+        return cls(batch=batch, workers=workers, device=device, processes=processes)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process shows and writes what was found."""
+        return self.processes is None or self.processes.is_main_process
+
     def arguments(self, batch: int) -> dict[str, Any]:
         """For a benchmark whose batch is this unless told."""
         return {**self._asdict(), "batch": batch if self.batch is None else self.batch}
-
-
-class Hiding(NamedTuple):
-    """What a benchmark of occlusion hides, and what it puts there."""
-
-    settings: Sequence[Setting]
-    fills: Sequence[Fill] = ("mean",)
-    seeds: Sequence[int] = (0,)
 
 
 class Task(ABC):
@@ -103,7 +115,7 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(
-        self, subjects: Sequence[Any], splits: Mapping[str, Any], place: Place, progress: Progress
+        self, subjects: Sequence[Any], splits: Mapping[str, Any], conditions: Conditions, progress: Progress
     ) -> list[Row]:
         """Rows of metrics; the same in every process."""
 
@@ -119,14 +131,7 @@ class Task(ABC):
 
     @abstractmethod
     def occlusion(
-        self,
-        subjects: Sequence[Any],
-        images: Any,
-        hiding: Hiding,
-        place: Place,
-        out: Path,
-        options: Any,
-        progress: Progress,
+        self, subjects: Sequence[Any], images: Any, conditions: Conditions, out: Path, options: Any, progress: Progress
     ) -> Tables:
         """Measure; the first table is of scores. What is done is kept in `out`, so that a second call goes on."""
 

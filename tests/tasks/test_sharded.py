@@ -31,7 +31,6 @@ from prism.tasks.detection.network import Design, build_network
 from prism.tasks.detection.occlusion import DetectionBenchmark
 from prism.tasks.segmentation import occlusion as segmentation
 from prism.tasks.segmentation.network import SemanticFPN
-from prism.tasks.task import Hiding, Place
 from tests.model.small import small_prism
 
 SETTINGS = (Setting("clean"), Setting("PatchMask", 0.6))
@@ -67,11 +66,10 @@ def segment(out: Path, processes: PartialState | None) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     samples = SegmentedScenes("val", 5, 32)
     network = SemanticFPN("prism_nano", samples.classes, 16, **SMALL)
-    hiding, place = Hiding(segmentation.PAPER_SETTINGS), Place(2, 0, "cpu", processes)
     subjects, folder = [Subject("prism", "a", network)], out / "segmentation"
-    return written(
-        segmentation.measure(subjects, LabelledImages(samples), hiding, place, folder, lambda _: None), folder
-    )
+    how: dict[str, Any] = dict(classes=samples.classes, batch=2, folder=folder / "done", processes=processes)
+    benchmark = segmentation.SegmentationBenchmark(LabelledImages(samples), **how)
+    return written(segmentation.measure(benchmark, subjects, folder, lambda _: None), folder)
 
 
 def written(tables: Tables, out: Path) -> list[dict[str, Any]]:

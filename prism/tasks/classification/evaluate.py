@@ -1,6 +1,6 @@
 """Accuracy of classifiers, and what PRISM spent on it in steps and multiply-accumulates."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,13 +12,11 @@ from torch.utils.data import DataLoader
 from prism.data.shards import ShardedImages
 from prism.metrics.complexity import macs_by_module, step_cost
 from prism.model.backbone import Prism
-from prism.occlusion.benchmark import OcclusionBenchmark, scores, step_columns
+from prism.occlusion.benchmark import step_columns
 from prism.occlusion.hiding import Images
 from prism.occlusion.runner import Subject, check_finite
-from prism.occlusion.settings import CLEAN
 from prism.reporting.tables import Row
 from prism.tasks.classification.data import OwnImages
-from prism.tasks.task import Place, Progress
 
 
 @torch.inference_mode()
@@ -52,21 +50,6 @@ def accuracy(
     for stage, total in enumerate(accelerator.reduce(steps).tolist(), start=1):  # pyright: ignore
         figures[f"steps {stage}"] = total / count
     return figures
-
-
-def evaluate(
-    subjects: Sequence[Subject], splits: Mapping[str, Images], place: Place, progress: Progress = lambda _: None
-) -> list[Row]:
-    """A row for each split, model and run; the same ones in every process."""
-    rows = []
-    for split, images in splits.items():
-        progress(split)
-        whole = OcclusionBenchmark(images, (CLEAN,), **place.arguments(64))
-        found = whole.run(subjects)[1]
-        own = [{"model": name, "run": run, "split": split, **scores(p)} for (name, run, *_), p in found.items()]
-        add_costs(own, subjects, images)
-        rows += own
-    return rows
 
 
 def add_costs(rows: Sequence[Row], subjects: Sequence[Subject], images: Images) -> None:

@@ -8,49 +8,39 @@ from matplotlib.figure import Figure
 
 from prism.metrics.complexity import parameters
 from prism.occlusion.benchmark import Key, OcclusionBenchmark, Predictions
-from prism.occlusion.hiding import Images, Occluded
+from prism.occlusion.hiding import Occluded
 from prism.occlusion.runner import Subject
 from prism.occlusion.settings import Job
 from prism.reporting.figures import image_grid, pixels, save
 from prism.reporting.tables import Tables
 from prism.tasks.classification.evaluate import add_costs
 from prism.tasks.classification.report import retention_table, significance_table
-from prism.tasks.task import Hiding, Place, Progress
+from prism.tasks.task import Progress
 
 SHOWN = 3  # images of the examples
 WIDEST = 8  # of them in a row
 NAMED = 3  # models whose answers are marked
 
 
-def measure(
-    subjects: Sequence[Subject], images: Images, hiding: Hiding, place: Place, out: Path, progress: Progress
-) -> Tables:
+def measure(benchmark: OcclusionBenchmark, subjects: Sequence[Subject], out: Path, progress: Progress) -> Tables:
     """Rows with parameters and GMACs, what is kept of clean accuracy, and McNemar's test of each pair of models."""
-    benchmark = OcclusionBenchmark(
-        images,
-        hiding.settings,
-        fills=hiding.fills,
-        seeds=hiding.seeds,
-        folder=out / "predictions",
-        **place.arguments(64),
-    )
     rows, predictions = benchmark.run(subjects, progress)
     if not benchmark.is_first:
         return {}
-    add_costs(rows, subjects, images)
+    add_costs(rows, subjects, benchmark.images)
     sizes = {subject.name: parameters(subject.model) for subject in subjects}
     rows = [{**row, "parameters": sizes[row["model"]]} for row in rows]
-    save(examples(images, hiding, predictions), out / "examples.png", dpi=110)
+    save(examples(benchmark, predictions), out / "examples.png", dpi=110)
     return {
         "occlusion": rows,
-        "significance": significance_table(predictions, hiding.fills[0]) if len(sizes) > 1 else [],
-        "retention": retention_table(rows, hiding.fills[0]),
+        "significance": significance_table(predictions, benchmark.fills[0]) if len(sizes) > 1 else [],
+        "retention": retention_table(rows, benchmark.fills[0]),
     }
 
 
-def examples(images: Images, hiding: Hiding, predictions: Mapping[Key, Predictions]) -> Figure:
+def examples(benchmark: OcclusionBenchmark, predictions: Mapping[Key, Predictions]) -> Figure:
     """Images under every setting, and under every fill if there are several; and which models were right."""
-    settings, fills, seed = hiding.settings, hiding.fills, hiding.seeds[0]
+    images, settings, fills, seed = benchmark.images, benchmark.settings, benchmark.fills, benchmark.seeds[0]
     variants = [(Job(s, fills[0], seed), s.name) for s in settings]
     if len(fills) > 1:
         last = next((s for s in settings if s.name == "BlockMask112"), settings[-1])

@@ -16,19 +16,20 @@ from prism.model.backbone import Prism
 from prism.model.creation import Checkpoint, create, open_model
 from prism.model.metadata import Metadata, model_arguments
 from prism.model.weights import load_weights
+from prism.occlusion.benchmark import OcclusionBenchmark, scores
 from prism.occlusion.runner import Subject
 from prism.occlusion.settings import CURVES, PAPER_SETTINGS
 from prism.reporting.pages import Section
 from prism.reporting.tables import Row, Rows, Tables
 from prism.tasks.classification import data as images_of
 from prism.tasks.classification import occlusion, predict, report
-from prism.tasks.classification.evaluate import accuracy, evaluate
+from prism.tasks.classification.evaluate import accuracy, add_costs
 from prism.tasks.classification.learner import Classifier
 from prism.tasks.classification.options import ClassificationOptions
 from prism.tasks.classification.recipes import Classification
 from prism.tasks.learner import Weights
 from prism.tasks.parsing import whole_numbers
-from prism.tasks.task import Hiding, Job, Place, Progress, Task, at_once, check_classes, ranks_of
+from prism.tasks.task import Conditions, Job, Progress, Task, at_once, check_classes, ranks_of
 
 HIDDEN = ("model", "run", "split", "images", "low", "high")
 
@@ -120,9 +121,16 @@ class ClassificationTask(Task):
         return found
 
     def evaluate(
-        self, subjects: Sequence[Subject], splits: Mapping[str, Any], place: Place, progress: Progress
+        self, subjects: Sequence[Subject], splits: Mapping[str, Any], conditions: Conditions, progress: Progress
     ) -> list[Row]:
-        return evaluate(subjects, splits, place, progress)
+        rows = []
+        for split, images in splits.items():
+            progress(split)
+            found = OcclusionBenchmark(images, **conditions.arguments(self.batch)).run(subjects)[1]
+            own = [{"model": name, "run": run, "split": split, **scores(p)} for (name, run, *_), p in found.items()]
+            add_costs(own, subjects, images)
+            rows += own
+        return rows
 
     def shown(self, rows: Rows) -> Rows:
         return [{n: row[n] for n in row if n in HIDDEN[:3] or n not in HIDDEN} for row in rows]
@@ -133,16 +141,10 @@ class ClassificationTask(Task):
         return predict.predict(open_model(checkpoint), images, names, preprocessing, out, options.get("draw"))
 
     def occlusion(
-        self,
-        subjects: Sequence[Subject],
-        images: Any,
-        hiding: Hiding,
-        place: Place,
-        out: Path,
-        options: Any,
-        progress: Progress,
+        self, subjects: Sequence[Any], images: Any, conditions: Conditions, out: Path, options: Any, progress: Progress
     ) -> Tables:
-        return occlusion.measure(subjects, images, hiding, place, out, progress)
+        benchmark = OcclusionBenchmark(images, folder=out / "predictions", **conditions.arguments(self.batch))
+        return occlusion.measure(benchmark, subjects, out, progress)
 
     def report(self, tables: Tables, out: Path) -> list[Section]:
         return report.report(tables, out)

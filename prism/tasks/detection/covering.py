@@ -62,8 +62,8 @@ def cover(masks: Tensor, eligible: Tensor, share: float, generator: torch.Genera
 class Covered(NamedTuple):
     """An image as detectors see it."""
 
-    picture: Tensor  # (3, H, W) in [0, 1], in steps of 1/255: a PNG of it holds the same
-    image: dict[str, Any]  # COCO's entry
+    image: Tensor  # (3, H, W) in [0, 1], in steps of 1/255: a PNG of it holds the same
+    entry: dict[str, Any]  # COCO's
     annotations: list[dict[str, Any]]  # what is asked for
     masked: list[int]  # ids of the annotations that blocks lie over
     areas: list[int]  # pixels of each of these before
@@ -79,7 +79,7 @@ class CoveredImages(Dataset[Covered]):
 
     def __init__(
         self,
-        pictures: Annotated,
+        images: Annotated,
         share: float,
         filling: Fill = "mean",
         seed: int = 0,
@@ -88,32 +88,32 @@ class CoveredImages(Dataset[Covered]):
     ):
         if not 0 <= share <= 1:
             raise ValueError(f"share must lie between 0 and 1, got {share}")
-        self.pictures, self.share, self.seed, self.visible = pictures, share, seed, visible
+        self.images, self.share, self.seed, self.visible = images, share, seed, visible
         self.filling: Fill = filling
         self.mean = mean
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def __getitem__(self, index: int) -> Covered:
-        image, annotations = self.pictures.image(index), self.pictures.annotations(index)
-        picture, target = self.pictures[index]
+        entry, annotations = self.images.image(index), self.images.annotations(index)
+        image, target = self.images[index]
         masks = target["masks"].bool()
-        generator = mask_generator(image["id"], self.seed)
+        generator = mask_generator(entry["id"], self.seed)
         found = cover(masks, ~target["iscrowd"], self.share, generator)
-        pixels = self._filled(index, unit_pixels(picture), found.hidden, generator)
+        pixels = self._filled(index, unit_pixels(image), found.hidden, generator)
         masked = [annotations[place]["id"] for place in found.chosen]
         areas = [int(masks[place].sum()) for place in found.chosen]
         pairs = zip(annotations, found.lost, strict=True)
         brushed = {a["id"]: lost for a, lost in pairs if lost and a["id"] not in masked}
         if self.visible:
             annotations = list(_left(annotations, masks & ~found.hidden))
-        return Covered(pixels, image, annotations, masked, areas, brushed, found)
+        return Covered(pixels, entry, annotations, masked, areas, brushed, found)
 
     def _filled(self, index: int, pixels: Tensor, hidden: Tensor, generator: torch.Generator) -> Tensor:
         if not self.share:
             return pixels
-        others = (len(self), index, lambda place: unit_pixels(self.pictures[place][0]))
+        others = (len(self), index, lambda place: unit_pixels(self.images[place][0]))
         return (hide(pixels, hidden, generator, self.filling, self.mean, others) * 255).round() / 255
 
 
@@ -131,14 +131,14 @@ def write_occluded(view: CoveredImages, out: Path) -> Row:
         },
         "images": [],
         "annotations": [],
-        "categories": categories_of(view.pictures),
+        "categories": categories_of(view.images),
     }
     covers = []
     for index in range(len(view)):
         one = view[index]
-        name = f"{one.image['id']:012d}.png"
-        Image.fromarray(as_pixels(one.picture)).save(out / "images" / name)
-        truth["images"].append({**one.image, "file_name": name})
+        name = f"{one.entry['id']:012d}.png"
+        Image.fromarray(as_pixels(one.image)).save(out / "images" / name)
+        truth["images"].append({**one.entry, "file_name": name})
         hidden = dict(zip(one.masked, zip(one.cover.own, one.cover.by_other, strict=True), strict=True))
         for annotation in one.annotations:
             own, by_other = hidden.get(annotation["id"], (0, one.brushed.get(annotation["id"], 0)))
@@ -152,7 +152,7 @@ def write_occluded(view: CoveredImages, out: Path) -> Row:
 def without_pixels(one: Covered) -> Covered:
     """What is counted at the end; the pixels of a whole data set would not fit into memory."""
     nothing = torch.empty(0)
-    return one._replace(picture=nothing, cover=one.cover._replace(hidden=nothing))
+    return one._replace(image=nothing, cover=one.cover._replace(hidden=nothing))
 
 
 def summary(covers: Sequence[Covered]) -> Row:

@@ -1,6 +1,6 @@
 """COCO's numbers of detectors, and what they cost."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -12,14 +12,10 @@ from torchvision.models.detection import MaskRCNN
 
 from prism.data.annotations import Annotated
 from prism.data.images import unit_pixels
-from prism.metrics.average_precision import Result, as_results, by_subset, flagged, ground_truth, instances
-from prism.metrics.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
-from prism.model.creation import Checkpoint
-from prism.reporting.tables import Row
-from prism.tasks.detection.loading import load_detector
-from prism.tasks.detection.network import TITLES, Design, DetectionNetwork, build_network, find
-from prism.tasks.learner import find_prism
-from prism.tasks.task import Place, Progress, check_classes, with_files
+from prism.metrics import complexity
+from prism.metrics.average_precision import Result, Truth, as_results, flagged, instances
+from prism.metrics.complexity import Costs
+from prism.tasks.detection.network import Design, DetectionNetwork, build_network, find
 
 
 class DetectorSubject(NamedTuple):
@@ -58,73 +54,32 @@ def detect(
     return gather_object(results)
 
 
-def evaluate(
-    subjects: Sequence[DetectorSubject], splits: Mapping[str, Annotated], place: Place, progress: Progress
-) -> list[Row]:
-    """Rows of COCO's twelve numbers for each detector: of all objects, and of those flagged as occluded.
-
-    Of images that `prism occlusion --write` made, also of the masked objects, of those that a block over another one
-    brushes, and of the untouched.
-    """
-    if place.processes is not None:
-        place.processes.device = torch.device(place.device)  # which an Accelerator does not take by itself
-    accelerator = Accelerator(cpu=torch.device(place.device).type == "cpu")
-    rows = []
-    for split, images in splits.items():
-        truth = ground_truth(images)
-        subsets = _subsets(truth)
-        for subject in subjects:
-            progress(f"{subject.head} on {subject.backbone}, {split}")
-            network: Any = subject.network.to(place.device)
-            results = detect(network, images, accelerator, place.arguments(8)["batch"], place.workers)
-            found = by_subset(truth, results, subsets, subject.finds_masks)
-            rows += [subject.key | {"split": split} | row for row in found]
-    return rows
-
-
-def subjects_of(checkpoints: Sequence[Checkpoint], images: Annotated) -> list[DetectorSubject]:
-    """The detectors of these files, which must know the classes of the images."""
-    subjects = []
-    for file in with_files(checkpoints):
-        network, design, classes, _ = load_detector(file)
-        check_classes(file, classes, images.classes)
-        title, run = TITLES[design.head], str(file.with_suffix(""))
-        subjects.append(DetectorSubject(design.model, title, run, network, network.finds_masks, images.categories))
-    return subjects
-
-
-def _subsets(truth: dict[str, Any]) -> dict[str, set[int]]:
+def subsets_of(truth: Truth, masked: set[int] | None = None, brushed: Collection[int] = ()) -> dict[str, set[int]]:
+    """Ids of the objects that are evaluated apart: what blocks lie over, brush or leave alone, if that is known."""
     every = instances(truth)
-    subsets = {"all": every, "occluded": flagged(truth)}
-    if any("masked" in annotation for annotation in truth["annotations"]):
-        masked = flagged(truth, "masked")
-        brushed = {a["id"] for a in truth["annotations"] if a.get("hidden_by_other", a.get("hidden_besides"))}
-        brushed &= every - masked
-        subsets |= {"masked": masked, "brushed": brushed, "untouched": every - masked - brushed}
-    return subsets
+    found = {"all": every}
+    if masked is not None:
+        brushed = every.intersection(brushed) - masked
+        found |= {"masked": masked & every, "brushed": brushed, "untouched": every - masked - brushed}
+    return found | {"occluded": flagged(truth)}
 
 
-class Costs(NamedTuple):
-    parameters: int
-    macs: float  # of an image
+def told_subsets(truth: Truth) -> dict[str, set[int]]:
+    """The same, of images that `prism occlusion --write` made: their annotations say what is hidden."""
+    if not any("masked" in annotation for annotation in truth["annotations"]):
+        return subsets_of(truth)
+    brushed = [a["id"] for a in truth["annotations"] if a.get("hidden_by_other", a.get("hidden_besides"))]
+    return subsets_of(truth, flagged(truth, "masked"), brushed)
 
 
 def costs(design: Design, classes: int, size: tuple[int, int] = (800, 1333), **arguments: Any) -> Costs:
-    """Of a detector and an image of this size, in which as much is found as may be.
-
-    A PRISM inside is counted at the paper's mean steps.
-    """
+    """Of a detector and an image of this size, in which as much is found as may be."""
     network = build_network(design, classes, **arguments).eval()
     if isinstance(network.detector, MaskRCNN):
         proposals, regions = cast(Any, network.detector.rpn), cast(Any, network.detector.roi_heads)
         # whatever the weights, nothing is suppressed and a hundred regions get a mask
         proposals.nms_thresh, regions.nms_thresh, regions.score_thresh = 1.0, 1.0, -1.0
-    prism, further = find_prism(network), 0.0
-    if prism is not None:
-        prism.fixed_steps = 1
-        steps = step_cost(prism, (_padded(size[0]), _padded(size[1])))
-        further = steps.macs(PAPER_STEPS) - steps.at_one_step
-    return Costs(parameters(network), macs_by_module(_Unbatched(network), size)[""] + further)
+    return complexity.costs(_Unbatched(network), size)
 
 
 class _Unbatched(nn.Module):
@@ -136,10 +91,6 @@ class _Unbatched(nn.Module):
 
     def forward(self, images: Tensor) -> Any:
         return self.network(list(images))
-
-
-def _padded(side: int) -> int:
-    return -(-side // 32) * 32
 
 
 class _Own(Dataset[tuple[Tensor, int, str]]):

@@ -3,32 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
 from torch.utils.data import DataLoader
 
 from prism.data.annotations import Annotated
-from prism.metrics.average_precision import (
-    Result,
-    Truth,
-    as_results,
-    by_subset,
-    categories_of,
-    flagged,
-    instances,
-)
+from prism.metrics.average_precision import Result, Truth, as_results, by_subset, categories_of
 from prism.metrics.complexity import parameters
 from prism.occlusion.runner import Benchmark, Progress, fingerprint, ready, refuse_mixtures
 from prism.occlusion.settings import CLEAN, Job, Setting
 from prism.reporting.figures import image_grid, pixels, save
 from prism.reporting.tables import Row, Tables
 from prism.tasks.detection.covering import Covered, CoveredImages, summary, without_pixels, write_occluded
-from prism.tasks.detection.evaluate import DetectorSubject
+from prism.tasks.detection.evaluate import DetectorSubject, subsets_of
 from prism.tasks.detection.network import find
 from prism.tasks.detection.report import subset_table
-from prism.tasks.task import Hiding, Place
 
 SHARES = (0.1, 0.3, 0.5, 0.7)
 SHOWN = 3  # images of the examples
@@ -43,23 +34,6 @@ def settings_of(shares: Sequence[float]) -> tuple[Setting, ...]:
 
 
 PAPER_SETTINGS = settings_of((0, *SHARES))
-
-
-class Pass(NamedTuple):
-    """One pass over the images of a setting."""
-
-    truth: Truth
-    masked: set[int]
-    brushed: set[int]
-    results: list[list[Result]]  # of each subject
-    blocks: Row  # what was hidden
-
-
-class Part(NamedTuple):
-    """What a process saw, and what each subject found in it."""
-
-    covered: list[Covered]  # without their pixels
-    results: list[list[Result]]
 
 
 @dataclass(frozen=True)
@@ -83,48 +57,40 @@ class DetectionBenchmark(Benchmark):
         return [*known, self.visible]
 
     def measure(self, subjects: Sequence[DetectorSubject], job: Job) -> tuple[list[Row], list[Row]]:
-        found = self.show(subjects, self.covered(job))
+        shown = self.covered(job)
+        seen: list[Covered] = []  # without their pixels
+        results: list[list[Result]] = [[] for _ in subjects]
+        ready((subject.network for subject in subjects), self.device)
+        own = self.own_batches(len(shown))
+        with torch.inference_mode():
+            for batch in DataLoader(shown, batch_sampler=own, num_workers=self.workers, collate_fn=list):
+                images = [one.image.to(self.device) for one in batch]
+                names = [one.entry["file_name"] for one in batch]
+                for subject, kept in zip(subjects, results, strict=True):
+                    for one, found in zip(batch, find(subject.network, images, names), strict=True):
+                        kept += as_results(found, one.entry["id"], subject.categories)
+                seen += [without_pixels(one) for one in batch]
+        everyones = self.everyones((seen, results))
+        every = [one for theirs, _ in everyones for one in theirs]
+        truth: Truth = {
+            "images": [one.entry for one in every],
+            "annotations": [annotation for one in every for annotation in one.annotations],
+            "categories": categories_of(self.images),
+        }
+        masked, brushed = ({id for one in every for id in getattr(one, name)} for name in ("masked", "brushed"))
+        subsets = subsets_of(truth, masked, brushed)
         which = job.columns | {"mask seed": job.seed}  # which says of clean images too what is about to be hidden
-        every = instances(found.truth)
-        masked, brushed = found.masked & every, found.brushed & every
-        subsets = {"all": every, "masked": masked, "brushed": brushed, "untouched": every - masked - brushed}
-        subsets |= {"occluded": flagged(found.truth)}
-        rows = [
-            subject.key | which | row
-            for subject, results in zip(subjects, found.results, strict=True)
-            for row in by_subset(found.truth, results, subsets, subject.finds_masks)
-        ]
-        return rows, [which | found.blocks]
+        rows = []
+        for place, subject in enumerate(subjects):
+            found = [result for _, theirs in everyones for result in theirs[place]]
+            rows += [subject.key | which | row for row in by_subset(truth, found, subsets, subject.finds_masks)]
+        return rows, [which | summary(every)]
 
     def covered(self, job: Job) -> CoveredImages:
         setting, filling, seed = job
         if setting.kind not in (CLEAN.kind, "M"):
             raise ValueError(f"detection hides parts of objects, such as M30; got {setting.name}")
         return CoveredImages(self.images, setting.hidden_share, filling, seed, self.visible)
-
-    def show(self, subjects: Sequence[DetectorSubject], covered: CoveredImages) -> Pass:
-        """All images to all subjects; processes share the batches."""
-        ready((subject.network for subject in subjects), self.device)
-        own = Part([], [[] for _ in subjects])
-        batches = self.own_batches(len(covered))
-        with torch.inference_mode():
-            for shown in DataLoader(covered, batch_sampler=batches, num_workers=self.workers, collate_fn=list):
-                images = [one.picture.to(self.device) for one in shown]
-                for subject, kept in zip(subjects, own.results, strict=True):
-                    names = [one.image["file_name"] for one in shown]
-                    for one, found in zip(shown, find(subject.network, images, names), strict=True):
-                        kept += as_results(found, one.image["id"], subject.categories)
-                own.covered.extend(without_pixels(one) for one in shown)
-        everyones = self.everyones(own)
-        every = [one for theirs in everyones for one in theirs.covered]
-        truth: Truth = {
-            "images": [one.image for one in every],
-            "annotations": [annotation for one in every for annotation in one.annotations],
-            "categories": categories_of(covered.pictures),
-        }
-        masked, brushed = ({id for one in every for id in getattr(one, name)} for name in ("masked", "brushed"))
-        parts = zip(*(theirs.results for theirs in everyones), strict=True)
-        return Pass(truth, masked, brushed, [[r for part in own for r in part] for own in parts], summary(every))
 
     def write_folders(self, out: Path, progress: Progress) -> list[Row]:
         """A COCO folder for each setting but the clean one, fill and mask seed; rows of what is hidden there."""
@@ -134,18 +100,6 @@ class DetectionBenchmark(Benchmark):
                 progress(f"writing {job.name}")
                 rows.append({"folder": job.name, **write_occluded(self.covered(job), out / job.name)})
         return rows
-
-
-def benchmark_of(images: Annotated, hiding: Hiding, place: Place, out: Path, visible: bool) -> DetectionBenchmark:
-    return DetectionBenchmark(
-        images,
-        hiding.settings,
-        visible,
-        fills=hiding.fills,
-        seeds=hiding.seeds,
-        folder=out / "done",
-        **place.arguments(8),
-    )
 
 
 def measure(
@@ -174,7 +128,7 @@ def examples(benchmark: DetectionBenchmark) -> Figure:
     shown = [(benchmark.covered(job), job.setting.name) for job in jobs]
     return image_grid(
         [
-            [(pixels(covered[line * len(covered) // count].picture), "" if line else name) for covered, name in shown]
+            [(pixels(covered[line * len(covered) // count].image), "" if line else name) for covered, name in shown]
             for line in range(count)
         ]
     )

@@ -13,20 +13,21 @@ from prism.data.annotations import Annotated
 from prism.data.coco import CocoImages
 from prism.data.objects import open_annotated
 from prism.data.stream import Batch, ShuffledStream, listed
-from prism.metrics.average_precision import ground_truth, judge
+from prism.metrics.average_precision import by_subset, ground_truth, judge
 from prism.model.creation import Checkpoint
 from prism.model.metadata import model_arguments
 from prism.reporting.pages import Section
 from prism.reporting.tables import Row, Rows, Tables
 from prism.tasks.detection import occlusion, predict, report
 from prism.tasks.detection.data import name_broken, open_for, training_transform
-from prism.tasks.detection.evaluate import DetectorSubject, costs, detect, evaluate, subjects_of
+from prism.tasks.detection.evaluate import DetectorSubject, costs, detect, told_subsets
 from prism.tasks.detection.learner import Detector
 from prism.tasks.detection.loading import describe, load_detector
-from prism.tasks.detection.network import Design, DetectionNetwork, build_network
+from prism.tasks.detection.network import TITLES, Design, DetectionNetwork, build_network
+from prism.tasks.detection.options import DetectionOcclusionOptions
 from prism.tasks.detection.recipes import Detection
 from prism.tasks.learner import Weights
-from prism.tasks.task import Hiding, Job, Place, Progress, Task, at_once, ranks_of, with_files
+from prism.tasks.task import Conditions, Job, Progress, Task, at_once, check_classes, ranks_of, with_files
 
 
 class DetectionTask(Task):
@@ -95,17 +96,43 @@ class DetectionTask(Task):
     def open_data(
         self, checkpoints: Sequence[Checkpoint], data: str, splits: Sequence[str], limit: int | None, options: Any
     ) -> Mapping[str, Annotated]:
-        asks_masks = hasattr(options, "shares") or None  # blocks are laid over masks
+        asks_masks = isinstance(options, DetectionOcclusionOptions) or None  # blocks are laid over masks
         return {split: open_for(checkpoints, data, split, limit, options.visible, asks_masks) for split in splits}
 
     def subjects(self, checkpoints: Sequence[Checkpoint], images: Annotated, options: Any) -> list[DetectorSubject]:
+        """The detectors of these files, which must know the classes of the images."""
         name_broken(images, quiet=not PartialState().is_main_process)
-        return subjects_of(checkpoints, images)
+        found = []
+        for file in with_files(checkpoints):
+            network, design, classes, _ = load_detector(file)
+            check_classes(file, classes, images.classes)
+            title, run = TITLES[design.head], str(file.with_suffix(""))
+            found.append(DetectorSubject(design.model, title, run, network, network.finds_masks, images.categories))
+        return found
 
     def evaluate(
-        self, subjects: Sequence[DetectorSubject], splits: Mapping[str, Any], place: Place, progress: Progress
+        self, subjects: Sequence[DetectorSubject], splits: Mapping[str, Any], conditions: Conditions, progress: Progress
     ) -> list[Row]:
-        return evaluate(subjects, splits, place, progress)
+        """COCO's twelve numbers for each detector: of all objects, and of those flagged as occluded.
+
+        Of images that `prism occlusion --write` made, also of the masked objects, of those that a block over another
+        one brushes, and of the untouched.
+        """
+        if conditions.processes is not None:
+            # an Accelerator does not take a device by itself
+            conditions.processes.device = torch.device(conditions.device)
+        accelerator, rows = Accelerator(cpu=torch.device(conditions.device).type == "cpu"), []
+        batch = conditions.arguments(self.batch)["batch"]
+        for split, images in splits.items():
+            truth = ground_truth(images)
+            subsets = told_subsets(truth)
+            for subject in subjects:
+                progress(f"{subject.head} on {subject.backbone}, {split}")
+                network: Any = subject.network.to(conditions.device)
+                results = detect(network, images, accelerator, batch, conditions.workers)
+                found = by_subset(truth, results, subsets, subject.finds_masks)
+                rows += [subject.key | {"split": split} | row for row in found]
+        return rows
 
     def shown(self, rows: Rows) -> Rows:
         names = ("backbone", "head", "run", "split", "subset")
@@ -120,19 +147,12 @@ class DetectionTask(Task):
         return predict.draw(load_detector(file), images, out, options.get("threshold", 0.5), hidden)
 
     def occlusion(
-        self,
-        subjects: Sequence[DetectorSubject],
-        images: Any,
-        hiding: Hiding,
-        place: Place,
-        out: Path,
-        options: Any,
-        progress: Progress,
+        self, subjects: Sequence[Any], images: Any, conditions: Conditions, out: Path, options: Any, progress: Progress
     ) -> Tables:
-        visible = getattr(options, "visible", False)
-        benchmark = occlusion.benchmark_of(images, hiding, place, out, visible)
+        how = conditions.arguments(self.batch)
+        benchmark = occlusion.DetectionBenchmark(images, visible=options.visible, folder=out / "done", **how)
         found = occlusion.measure(benchmark, subjects, out, progress) if subjects else {}
-        if getattr(options, "write", False) and benchmark.is_first:
+        if options.write and benchmark.is_first:
             found = {**found, "folders": benchmark.write_folders(out, progress)}
         return found
 

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from prism.data.label_maps import LabelledImages, Segmented, Sides
-from prism.metrics.complexity import PAPER_STEPS, macs_by_module, parameters, step_cost
+from prism.metrics import complexity
 from prism.metrics.iou import Counts, added, count, scores
-from prism.model.backbone import Prism
 from prism.model.creation import Checkpoint
 from prism.occlusion.hiding import Occluded
 from prism.occlusion.runner import Subject, check_finite, ready
@@ -112,23 +111,9 @@ def subjects_of(checkpoints: Sequence[Checkpoint], classes: Sequence[str], **how
     return found
 
 
-def costs(model: nn.Module, size: tuple[int, int] = COST_SIZE) -> tuple[int, float]:
-    """Parameters, and multiply-accumulates of an image; a PRISM inside is counted at the paper's mean steps.
-
-    Of the network itself: sizes, windows and mirrored images that it is used with are not its own.
-    """
-    model = getattr(model, "network", model)
-    inner = next((module for module in model.modules() if isinstance(module, Prism)), None)
-    if inner is None:
-        return parameters(model), macs_by_module(model, size)[""]
-    before = inner.fixed_steps
-    try:
-        inner.fixed_steps = 1
-        at_one_step = macs_by_module(model, size)[""]
-    finally:
-        inner.fixed_steps = before
-    steps = step_cost(inner, size)
-    return parameters(model), at_one_step + steps.macs(PAPER_STEPS) - steps.at_one_step
+def costs(model: nn.Module, size: tuple[int, int] = COST_SIZE) -> complexity.Costs:
+    """Of the network itself: sizes, windows and mirrored images that it is used with are not its own."""
+    return complexity.costs(model.network if isinstance(model, Inference) else model, size)
 
 
 def _by_size(shown: Sequence[Shown]) -> list[tuple[list[int], Shown]]:

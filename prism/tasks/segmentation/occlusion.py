@@ -22,7 +22,6 @@ from prism.occlusion.settings import CLEAN, Job, Setting
 from prism.reporting.figures import class_colours, image_grid, pixels, save
 from prism.reporting.tables import Row, Tables
 from prism.tasks.segmentation.evaluate import OccludedImages, costs, count_pixels, label_pixels, summed
-from prism.tasks.task import Hiding, Place
 
 PAPER_SETTING = Setting("PatchMask", 0.3)
 PAPER_SETTINGS = (CLEAN, PAPER_SETTING)
@@ -60,24 +59,8 @@ class SegmentationBenchmark(Benchmark):
         return rows, of_classes
 
 
-def measure(
-    subjects: Sequence[Subject],
-    images: Any,
-    hiding: Hiding,
-    place: Place,
-    out: Path,
-    progress: Progress,
-) -> Tables:
+def measure(benchmark: SegmentationBenchmark, subjects: Sequence[Subject], out: Path, progress: Progress) -> Tables:
     """Scores of every segmenter and setting, with what they cost; and each class's IoU."""
-    benchmark = SegmentationBenchmark(
-        images,
-        hiding.settings,
-        images.classes,
-        fills=hiding.fills,
-        seeds=hiding.seeds,
-        folder=out / "done",
-        **place.arguments(8),
-    )
     rows, of_classes = benchmark.run(subjects, progress)
     if not benchmark.is_first:
         return {}

@@ -23,9 +23,10 @@ from prism.tasks.segmentation.data import stacked_labels, training_transform
 from prism.tasks.segmentation.evaluate import costs, in_training, subjects_of
 from prism.tasks.segmentation.learner import Segmenter
 from prism.tasks.segmentation.network import SemanticFPN
+from prism.tasks.segmentation.occlusion import SegmentationBenchmark
 from prism.tasks.segmentation.options import InferenceOptions
 from prism.tasks.segmentation.recipes import Segmentation
-from prism.tasks.task import Hiding, Job, Place, Progress, Task, at_once, ranks_of
+from prism.tasks.task import Conditions, Job, Progress, Task, at_once, ranks_of
 
 
 class SegmentationTask(Task):
@@ -105,14 +106,13 @@ class SegmentationTask(Task):
         return subjects_of(checkpoints, images.classes, **how)
 
     def evaluate(
-        self, subjects: Sequence[Subject], splits: Mapping[str, LabelledImages], place: Place, progress: Progress
+        self, subjects: Sequence[Subject], splits: Mapping[str, Any], conditions: Conditions, progress: Progress
     ) -> list[Row]:
         """mIoU, pixel accuracy and boundary IoU, one row per split, model and run."""
         rows = []
         for split, images in splits.items():
-            clean, how = self.settings[:1], place.arguments(self.batch)
-            benchmark = occlusion.SegmentationBenchmark(images, clean, images.classes, **how)
-            found, _ = benchmark.run(subjects, progress)
+            how = conditions.arguments(self.batch)
+            found, _ = SegmentationBenchmark(images, classes=images.classes, **how).run(subjects, progress)
             rows += [{"model": row.pop("model"), "run": row.pop("run"), "split": split, **row} for row in found]
         return rows
 
@@ -125,16 +125,11 @@ class SegmentationTask(Task):
         return predict.segment(subject, checkpoint.classes or [], images, out)
 
     def occlusion(
-        self,
-        subjects: Sequence[Subject],
-        images: LabelledImages,
-        hiding: Hiding,
-        place: Place,
-        out: Path,
-        options: Any,
-        progress: Progress,
+        self, subjects: Sequence[Any], images: Any, conditions: Conditions, out: Path, options: Any, progress: Progress
     ) -> Tables:
-        return occlusion.measure(subjects, images, hiding, place, out, progress)
+        how = conditions.arguments(self.batch)
+        benchmark = SegmentationBenchmark(images, classes=images.classes, folder=out / "done", **how)
+        return occlusion.measure(benchmark, subjects, out, progress)
 
     def report(self, tables: Tables, out: Path) -> list[Section]:
         return report.report(tables, out)

@@ -17,7 +17,7 @@ from prism.occlusion.settings import CLEAN, PAPER_SETTINGS, jobs
 from prism.reporting.pages import Section
 from prism.reporting.tables import Row, Tables
 from prism.tasks.learner import Learner, Outcome
-from prism.tasks.task import Hiding, Job, Place, Progress, Task, ranks_of
+from prism.tasks.task import Conditions, Job, Progress, Task, ranks_of
 from tests.extensions.brightness.recipes import Brightness
 
 
@@ -93,7 +93,7 @@ class BrightnessTask(Task):
         return found
 
     def evaluate(
-        self, subjects: Sequence[Network], splits: Mapping[str, Any], place: Place, progress: Progress
+        self, subjects: Sequence[Network], splits: Mapping[str, Any], conditions: Conditions, progress: Progress
     ) -> list[Row]:
         return [{"split": split, "error": _error(n, images)} for n in subjects for split, images in splits.items()]
 
@@ -103,16 +103,10 @@ class BrightnessTask(Task):
         return [{"image": str(p), "brightness": float(network(i))} for p, i in zip(images, shown, strict=True)]
 
     def occlusion(
-        self,
-        subjects: Sequence[Network],
-        images: Any,
-        hiding: Hiding,
-        place: Place,
-        out: Path,
-        options: Any,
-        progress: Progress,
+        self, subjects: Sequence[Any], images: Any, conditions: Conditions, out: Path, options: Any, progress: Progress
     ) -> Tables:
-        every = [(job, Occluded(images, *job)) for job in jobs(*hiding)]
+        hidden = jobs(conditions.settings, conditions.fills, conditions.seeds)
+        every = [(job, Occluded(images, *job)) for job in hidden]
         return {"brightness": [{**job.columns, "error": _error(n, shown)} for n in subjects for job, shown in every]}
 
     def report(self, tables: Tables, out: Path) -> list[Section]:

@@ -72,7 +72,7 @@ def test_the_same_pixels_for_the_same_id_and_seed():
     """Whatever else the set holds: the same image at another place is hidden alike, another seed is not."""
     longer, shorter = (SceneImages("val", length, 64) for length in (8, 3))
     one, two = CoveredImages(longer, 0.5)[2], CoveredImages(shorter, 0.5)[2]
-    assert torch.equal(one.picture, two.picture)
+    assert torch.equal(one.image, two.image)
     assert torch.equal(one.cover.hidden, two.cover.hidden)
     assert not torch.equal(one.cover.hidden, CoveredImages(longer, 0.5, seed=1)[2].cover.hidden)
 
@@ -80,10 +80,10 @@ def test_the_same_pixels_for_the_same_id_and_seed():
 def test_only_hidden_pixels_change():
     pictures = SceneImages("val", 2, 64)
     clean, covered = CoveredImages(pictures, 0)[1], CoveredImages(pictures, 0.3, "black")[1]
-    assert torch.equal(clean.picture, unit_pixels(pictures[1][0]))
+    assert torch.equal(clean.image, unit_pixels(pictures[1][0]))
     hidden = covered.cover.hidden
-    assert torch.equal(covered.picture[:, ~hidden], clean.picture[:, ~hidden])
-    assert (covered.picture[:, hidden] == 0).all()
+    assert torch.equal(covered.image[:, ~hidden], clean.image[:, ~hidden])
+    assert (covered.image[:, hidden] == 0).all()
     assert clean.masked == covered.masked
     assert not clean.cover.hidden.any()
 
@@ -110,7 +110,7 @@ def test_a_written_folder_holds_what_detectors_see(tmp_path: Path):
     assert not read.broken
     assert (read.classes, read.categories) == (pictures.classes, pictures.categories)
     for index in range(len(view)):
-        assert torch.equal(unit_pixels(read[index][0]), view[index].picture), "to the last bit"
+        assert torch.equal(unit_pixels(read[index][0]), view[index].image), "to the last bit"
         found = {a["id"]: a for a in read.annotations(index)}
         assert [id for id, a in found.items() if a["masked"]] == sorted(view[index].masked)
         for id, own in zip(view[index].masked, view[index].cover.own, strict=True):
@@ -125,7 +125,7 @@ def test_a_written_folder_holds_what_detectors_see(tmp_path: Path):
 @pytest.mark.parametrize(("filling", "expected"), [("mean", "8db1a92fb0d9705b"), ("noise", "812d9e6f4e1c8dea")])
 def test_pixels_are_the_same_on_every_machine(filling: Fill, expected: str):
     view = CoveredImages(SceneImages("val", 4, 64), 0.3, filling, seed=1)
-    pixels = torch.stack([view[index].picture for index in range(4)])
+    pixels = torch.stack([view[index].image for index in range(4)])
     assert sha256((pixels * 255).round().byte().numpy().tobytes()).hexdigest()[:16] == expected
 
 
