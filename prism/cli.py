@@ -4,6 +4,9 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from io import TextIOWrapper
+
+from prism.reporting.files import one_line
 
 VERBS = {
     "train": "train a recipe, or resume an interrupted run",
@@ -43,6 +46,8 @@ EXTRAS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; what a user got wrong is one sentence, not a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, TextIOWrapper):  # a file's name need not be text
+        sys.stdout.reconfigure(errors="backslashreplace")
     verb = words[0] if words else "--help"
     if verb in ("-h", "--help"):
         print(overview())
@@ -66,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sentence = str(error)
         if "Original Traceback" in sentence:  # a worker's: its last line is the error's name and its message
             sentence = sentence.strip().splitlines()[-1].partition(": ")[2]
-        sys.exit(f"prism: {sentence}")
+        sys.exit(f"prism: {one_line(' '.join(sentence.split()))}")
     except KeyboardInterrupt:
         sys.exit("prism: interrupted")
 

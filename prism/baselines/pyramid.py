@@ -9,12 +9,11 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import timm
 from timm.layers import Format
 from torch import Tensor, nn
 
 from prism.model.backbone import Prism, Trace
-from prism.model.creation import check_name
+from prism.model.creation import build
 from prism.model.weights import read_weights
 
 STRIDES = (4, 8, 16, 32)
@@ -30,12 +29,11 @@ class PyramidBackbone(nn.Module):
 
     def __init__(self, name: str, **arguments: Any):
         super().__init__()
-        check_name(name)
         self.name = name
         self._still: list[nn.Module] = []  # what is frozen
         self.resize = nn.ModuleList(nn.Identity() for _ in STRIDES)
         if name.startswith("prism_"):
-            self.body = timm.create_model(name, num_classes=0, global_pool="", **arguments)
+            self.body = build(name, num_classes=0, global_pool="", **arguments)
             self.channels = [info["num_chs"] for info in self.body.feature_info]  # pyright: ignore
             return
         self.body, self.channels, own_stride = _features(name, arguments)
@@ -106,7 +104,7 @@ def _is_frozen(module: nn.Module) -> bool:
 
 def _features(name: str, arguments: dict[str, Any]) -> tuple[nn.Module, list[int], int | None]:
     """A timm network that returns four maps, their channels, and their stride if they share one."""
-    whole: Any = timm.create_model(name, num_classes=0)
+    whole: Any = build(name, num_classes=0)
     if not hasattr(whole, "feature_info"):  # CoaT, CrossViT
         raise ValueError(f"{name} has no maps that timm can take out of it, a pyramid needs strides {STRIDES}")
     takes = inspect.signature(type(whole).__init__).parameters
@@ -122,8 +120,8 @@ def _features(name: str, arguments: dict[str, Any]) -> tuple[nn.Module, list[int
         chosen = [len(reductions) - 1 - reductions[::-1].index(stride) for stride in STRIDES]
     else:
         raise ValueError(f"{name} has maps at strides {reductions}, a pyramid needs {STRIDES}")
-    body = timm.create_model(name, features_only=True, out_indices=chosen, **arguments)
-    return body, list(body.feature_info.channels()), own_stride  # pyright: ignore
+    body: Any = build(name, features_only=True, out_indices=chosen, **arguments)
+    return body, list(body.feature_info.channels()), own_stride
 
 
 def _four_depths(count: int) -> list[int]:

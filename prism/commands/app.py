@@ -1,6 +1,9 @@
 """prism app."""
 
 from pathlib import Path
+from typing import Annotated
+
+from prism.model.checks import Range
 
 
 def app(
@@ -8,7 +11,7 @@ def app(
     baseline: Path | None = None,
     examples: Path | None = None,
     host: str = "127.0.0.1",
-    port: int = 7860,
+    port: Annotated[int, Range(1, 65_535)] = 7860,
 ) -> None:
     """Hide parts of an image in the browser, and watch the network think.
 

@@ -5,14 +5,15 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from prism.commands.predict import predict_by
+from prism.model.checks import Share
 
 
 def detect(
     images: Positional[list[Path]],
     checkpoint: Path,
     occlude: bool = False,
-    share: float = 0.3,
-    threshold: float = 0.5,
+    share: Share = 0.3,
+    threshold: Share = 0.5,
     seed: int = 0,
     out: Path = Path("runs/detect"),
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from prism.commands.parsing import find_models, options_class, parse, work_of_all
+from prism.model.checks import Count, Workers
 
 
 def run(words: Sequence[str]) -> None:
@@ -18,9 +19,9 @@ def run(words: Sequence[str]) -> None:
         given: Options,  # pyright: ignore[reportInvalidTypeForm]
         task: str | None = None,
         split: str = "",
-        batch: int | None = None,
-        workers: int = 2,
-        limit: int | None = None,
+        batch: Count | None = None,
+        workers: Workers = 2,
+        limit: Count | None = None,
         device: str = "auto",
         out: Path | None = None,
     ) -> None:

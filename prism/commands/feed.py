@@ -13,11 +13,9 @@ def run(words: Sequence[str]) -> None:
 
 
 def feed(recipe: Recipe) -> None:
-    from rich.console import Console
-
-    from prism.reporting.tables import show
+    from prism.reporting import tables
     from prism.training.data_speed import measure
 
-    with Console(stderr=True).status("") as status:
-        rows = measure(recipe, steps=20, repeats=5, progress=status.update)
-    show(rows, f"{recipe.model}: images per second fed and held, and the share kept, per cent")
+    with tables.progress() as said:
+        rows = measure(recipe, steps=20, repeats=5, progress=said)
+    tables.show(rows, f"{recipe.model}: images per second fed and held, and the share kept, per cent")

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from prism.model.checks import LARGEST
 from prism.tasks.parsing import numbers, whole_numbers
 
 
@@ -19,11 +20,12 @@ def info(
     """
     from prism.metrics import complexity
     from prism.model.backbone import Prism
-    from prism.model.creation import create
+    from prism.model.creation import check_size, create
     from prism.model.memory import Codebook
     from prism.reporting.tables import show
 
     network, pixels = create(model), _size(size)
+    check_size(network, model, pixels)
     profile = mean_steps(steps, len(network.stages)) if isinstance(network, Prism) else []
     show(complexity.parts(network, pixels), f"{model} at {pixels[0]} x {pixels[1]}")
     if isinstance(network, Prism):
@@ -33,14 +35,14 @@ def info(
 
 
 def mean_steps(text: str, stages: int) -> list[float]:
-    found = numbers(text)
+    found = numbers(text, 1, 1000)
     if len(found) not in (1, stages):
         raise ValueError(f"steps need one number or {stages}, got {text!r}")
     return found if len(found) == stages else found * stages
 
 
 def _size(text: str) -> tuple[int, int]:
-    found = whole_numbers(text.replace("x", ","))
+    found = whole_numbers(text.replace("x", ","), most=LARGEST)
     if len(found) > 2:
         raise ValueError(f"expected a side or HEIGHTxWIDTH, got {text!r}")
     return found[0], found[-1]

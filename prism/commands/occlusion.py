@@ -7,6 +7,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from prism.commands.parsing import find_models, options_class, parse, work_of_all
+from prism.model.checks import Count, Workers
 from prism.tasks.parsing import numbers, whole_numbers
 
 
@@ -24,9 +25,9 @@ def run(words: Sequence[str]) -> None:
         full: bool = False,
         fills: str = "mean",
         seeds: str = "0",
-        batch: int | None = None,
-        workers: int = 2,
-        limit: int | None = None,
+        batch: Count | None = None,
+        workers: Workers = 2,
+        limit: Count | None = None,
         device: str = "auto",
     ) -> None:
         """How robust are models to occlusion? Several side by side, every one on the same pixels.

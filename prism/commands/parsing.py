@@ -1,6 +1,7 @@
 """From words on a command line to the call of a function."""
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes
 
+from prism.model.checks import check_options
 from prism.tasks.registry import find_task, options
 
 if TYPE_CHECKING:
@@ -25,9 +27,12 @@ def parse(function: Callable[..., Any], words: Sequence[str], verb: str) -> None
 
 def prepared(function: Callable[..., Any]) -> Callable[..., Any]:
     """Imports the package, which registers the models, once the words are known to be right."""
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
+        given = signature.bind(*arguments, **named).arguments
+        check_options(given, {name: own.annotation for name, own in signature.parameters.items()})
         import_package()
         return function(*arguments, **named)
 
@@ -60,10 +65,10 @@ def find_models(models: Sequence[str], asked: str | None, given: Any) -> "tuple[
 @contextmanager
 def work_of_all(conditions: "Conditions") -> Iterator[Callable[[str], None]]:
     """Shows what is being done, in the first process alone; when it is done, those of a launcher part."""
-    from rich.console import Console
+    from prism.reporting.tables import progress
 
-    with Console(stderr=True, quiet=not conditions.is_first).status("") as status:
-        yield status.update
+    with progress(quiet=not conditions.is_first) as said:
+        yield said
     if conditions.processes is not None:
         conditions.processes.destroy_process_group()
 

@@ -5,12 +5,14 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from prism.model.checks import Side
+
 
 def predict(
     images: Positional[list[Path]],
     checkpoint: Path | None = None,
     model: str = "",
-    size: int | None = None,
+    size: Side | None = None,
     out: Path = Path("runs/predict"),
     engine: Annotated[str, arg(metavar="onnx|openvino")] = "",
 ) -> None:
@@ -71,6 +73,8 @@ def predict_by(task: str, checkpoint: Path, images: list[Path], out: Path, model
     from prism.tasks.registry import find_task
     from prism.tasks.task import task_of
 
+    if not images:
+        raise ValueError("name at least one image")
     found = find_checkpoint(model, checkpoint)
     rows = find_task(task_of([found], task)).predict(found, images, out, **options)
     show(rows, f"{found.name}, {checkpoint}")

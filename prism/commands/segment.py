@@ -22,6 +22,6 @@ def segment(
         checkpoint: weights of a segmenter (safetensors)
         out: folder for NAME-overlay.png and NAME-mask.png
     """
-    how = {**inference._asdict(), "scales": numbers(inference.scales)}
+    how = {**inference._asdict(), "scales": numbers(inference.scales, 0.05, 10)}
     predict_by("segmentation", checkpoint, images, out, **how)
     print(f"wrote {2 * len(images)} images into {out}")

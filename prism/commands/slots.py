@@ -4,6 +4,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from prism.model.checks import Side
+
 OCCLUSION = "BlockMask112"
 
 
@@ -11,7 +13,7 @@ def slots(
     image: Positional[Path | None] = None,
     model: str = "",
     checkpoint: Path | None = None,
-    size: int | None = None,
+    size: Side | None = None,
     occluded: bool = False,
     seed: int = 0,
     out: Path = Path("runs/slots"),

@@ -8,6 +8,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from prism.commands.info import mean_steps
+from prism.model.checks import LARGEST, Range
 from prism.tasks.parsing import whole_numbers
 
 
@@ -17,8 +18,8 @@ def speed(
     batch: str = "1,16",
     dtype: str = "float32",
     compile: bool = False,
-    threads: int | None = None,
-    repeats: int = 10,
+    threads: Annotated[int, Range(1, 1024)] | None = None,
+    repeats: Annotated[int, Range(2, 1000)] = 10,
     steps: Annotated[str, arg(metavar="S1,S2,...")] = "",
     out: Path | None = None,
 ) -> None:
@@ -36,17 +37,16 @@ def speed(
         out: folder for speed.csv and speed.md
     """
     import torch
-    from rich.console import Console
 
     from prism.metrics.speed import measure
     from prism.model.backbone import Prism
-    from prism.model.creation import create
+    from prism.model.creation import check_size, create
     from prism.reporting import provenance, tables
 
     if dtype not in ("float32", "bfloat16"):
         raise ValueError(f"dtype must be float32 or bfloat16, got {dtype!r}")
-    if repeats < 2:
-        raise ValueError(f"a median and a spread need at least 2 repeats, got {repeats}")
+    if not models:
+        raise ValueError("name at least one model")
     torch.set_num_threads(threads or os.cpu_count() or 1)
     networks, forced = {}, {}
     for spec in models:
@@ -56,9 +56,12 @@ def speed(
             forced[spec] = mean_steps(own or steps, len(network.stages))
         elif own:
             raise ValueError(f"{name} has no steps to force: {spec!r}")
-    kind, sizes, batches = getattr(torch, dtype), whole_numbers(size), whole_numbers(batch)
-    with Console(stderr=True).status("") as status:
-        rows = measure(networks, forced, sizes, batches, kind, compile, repeats, status.update)
+    kind, sizes, batches = getattr(torch, dtype), whole_numbers(size, most=LARGEST), whole_numbers(batch, most=LARGEST)
+    for spec, network in networks.items():
+        for side in sizes:
+            check_size(network, spec, (side, side))
+    with tables.progress() as said:
+        rows = measure(networks, forced, sizes, batches, kind, compile, repeats, said)
     tables.show(rows, f"{torch.get_num_threads()} threads, {repeats} repeats, torch {torch.__version__}")
     if out:
         note = (

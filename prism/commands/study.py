@@ -8,6 +8,7 @@ from typing import Any, get_args
 from tyro.conf import Positional
 
 from prism.commands.parsing import parse
+from prism.model.checks import Count, Workers
 from prism.studies.catalogue import RecipeName, find_study, overview
 from prism.tasks.parsing import whole_numbers
 
@@ -28,11 +29,11 @@ def study(
     data: str = "",
     annotated: str = "scenes",
     split: str = "",
-    limit: int | None = None,
+    limit: Count | None = None,
     quick: bool = False,
     seeds: str = "0",
-    batch: int | None = None,
-    workers: int = 2,
+    batch: Count | None = None,
+    workers: Workers = 2,
     device: str = "auto",
     out: Path | None = None,
 ) -> None:

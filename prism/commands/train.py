@@ -37,6 +37,9 @@ def with_recipe(function: Callable[[Recipe], None], help: str) -> Callable[..., 
     ]
 
     def command(recipe: Chosen) -> None:  # pyright: ignore[reportInvalidTypeForm]
+        from prism.tasks.task import check_device
+
+        check_device(recipe.device)
         function(recipe)
 
     command.__doc__ = help

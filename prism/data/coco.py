@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
-from math import isfinite, log2
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from PIL import Image
 
 from prism.data.annotations import Annotation, Target, encode, target_of
 from prism.data.images import Unreadable, fingerprint_files, read_image
+from prism.model.checks import MOST, read_json
 
+LONGEST_SIDE = 100_000  # pixels
 NAMED = 5  # how many broken annotations a summary names
 
 
@@ -138,15 +140,12 @@ def _read(file: Path) -> dict[str, Any]:
     """The three lists of a COCO JSON, or a sentence why it is none."""
     if not file.exists():
         raise FileNotFoundError(f"there is no file {file}")
-    try:
-        found = json.loads(file.read_text())
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from None
+    found = read_json(file)
     for key in ("images", "annotations", "categories"):
         if not isinstance(found, dict) or not isinstance(found.get(key), list):
             raise ValueError(f"{file} is not a COCO JSON: it has no list of {key}")
     for entry in found["images"]:
-        if not isinstance(entry, dict) or not all(_is_id(entry.get(key)) and entry[key] for key in ("width", "height")):
+        if not isinstance(entry, dict) or not all(_is_side(entry.get(key)) for key in ("width", "height")):
             raise ValueError(f"{file} is not a COCO JSON: an image has no width and height in {str(entry)[:80]}")
         if not isinstance(entry.get("file_name"), str):
             raise ValueError(f"{file} is not a COCO JSON: an image has no file_name in {str(entry)[:80]}")
@@ -230,6 +229,9 @@ def _as_rle(mask: Any, size: tuple[int, int]) -> dict[str, Any] | None:
             case {"counts": str() | bytes()}:
                 found = mask
             case _:
+                reach = 10 * max(size)  # the reader takes memory for every step along an outline
+                if not all(_is_number(number, reach) for outline in mask for number in outline):
+                    raise _Broken(f"its mask has an outline beyond {reach} pixels, or of no numbers")
                 outlines = [outline for outline in mask if len(outline) >= 6]  # a triangle at least
                 found = rle.merge([*rle.frPyObjects(outlines, *size)]) if outlines else encode(np.zeros(size))
         if [*found["size"]] != [*size]:
@@ -237,8 +239,9 @@ def _as_rle(mask: Any, size: tuple[int, int]) -> dict[str, Any] | None:
         empty = not rle.decode(found).any() if isinstance(mask, dict) else not rle.area(found)
     except _Broken:
         raise
-    except (ValueError, TypeError, RuntimeError, KeyError, IndexError) as error:  # whatever the reader stumbles over
-        raise _Broken(f"its mask cannot be read: {str(error).splitlines()[0][:80]}") from None
+    except Exception as error:  # whatever the reader stumbles over
+        reason = (str(error) or type(error).__name__).splitlines()[0][:80]
+        raise _Broken(f"its mask cannot be read: {reason}") from None
     if empty:
         raise _Broken("its mask is empty")
     counts = found["counts"]
@@ -249,5 +252,9 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+def _is_side(value: Any) -> bool:
+    return _is_id(value) and 0 < value <= LONGEST_SIDE
+
+
+def _is_number(value: Any, most: float = MOST) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= most  # nan is not

@@ -91,7 +91,7 @@ def fingerprint_files(entries: Iterable[tuple[str | Path, object]]) -> str:
     found = hashlib.sha256()
     for path, known in entries:
         status = os.stat(path)
-        found.update(f"{path} {status.st_size} {status.st_mtime_ns} {known}\n".encode())
+        found.update(f"{path} {status.st_size} {status.st_mtime_ns} {known}\n".encode(errors="surrogateescape"))
     return found.hexdigest()
 
 

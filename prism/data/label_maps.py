@@ -19,6 +19,7 @@ from torchvision.transforms.v2 import functional as show
 from prism.data.images import fingerprint_files, open_image, read_image
 from prism.data.scenes import SHAPES, Scenes
 from prism.data.sources import SCENES, fingerprint, name_of, original_index
+from prism.model.checks import read_text
 
 VOID = 255
 ADE20K_CLASSES = 150
@@ -170,7 +171,7 @@ def _ade20k_names(table: Path) -> list[str]:
     """From the table that comes with the images: a heading, then one class per line, its names in the last column."""
     if not table.is_file():
         return [f"class {number}" for number in range(1, 1 + ADE20K_CLASSES)]
-    names = [line.split("\t")[-1].split(",")[0].strip() for line in table.read_text().splitlines()[1:] if line.strip()]
+    names = [line.split("\t")[-1].split(",")[0].strip() for line in read_text(table).splitlines()[1:] if line.strip()]
     if len(names) != ADE20K_CLASSES:
         raise ValueError(f"{table} names {len(names)} classes, ADE20K has {ADE20K_CLASSES}")
     return names
@@ -181,7 +182,7 @@ def _open_voc(root: Path, split: str) -> SegmentedFiles:
     listed = next((path for path in places if path.is_file()), None)
     if listed is None:
         raise FileNotFoundError(f"{root} has no split {split!r}: there is neither {places[0]} nor {places[1]}")
-    stems = listed.read_text().split()
+    stems = read_text(listed).split()
     pairs = [(root / "JPEGImages" / f"{s}.jpg", root / "SegmentationClass" / f"{s}.png") for s in stems]
     if missing := next((path for pair in pairs for path in pair if not path.is_file()), None):
         raise FileNotFoundError(f"{listed} names {missing.stem}, but there is no {missing}")
@@ -191,7 +192,7 @@ def _open_voc(root: Path, split: str) -> SegmentedFiles:
 def _class_names(root: Path, count: int | None) -> list[str]:
     listed = root / "classes.txt"
     if listed.is_file():
-        return [line.strip() for line in listed.read_text().splitlines() if line.strip()]
+        return [line.strip() for line in read_text(listed).splitlines() if line.strip()]
     if count is None:
         raise ValueError(f"there is no {listed} with one class per line: write it, or say how many classes there are")
     return [f"class {number}" for number in range(count)]

@@ -6,7 +6,6 @@ The shards of an epoch are shuffled and dealt to the processes, then to each one
 batch b comes from lane b mod lanes. So the batches depend on (seed, epoch, processes, workers) and on nothing else.
 """
 
-import json
 import random
 import tarfile
 from collections import deque
@@ -23,6 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from prism.data.images import Unreadable, decode_image
 from prism.data.sources import optional
 from prism.data.stream import ALONE, Batch, Collate, Ranks, Sample, Transform, seed_of, seed_transforms, stacked
+from prism.model.checks import DIGITS, MOST, read_json, several, table, text, whole
 
 SUFFIXES = ("jpg", "jpeg", "png", "webp")
 HOPELESS = 1000  # so many unreadable samples in a row are no accident
@@ -54,6 +54,7 @@ class ShardStream:
         workers: int = 0,
         buffer: int = 1000,
         collate: Collate | None = None,
+        classes: int | None = None,
     ):
         if batch % ranks.world:
             raise ValueError(f"a batch of {batch} cannot be shared evenly by {ranks.world} processes")
@@ -64,7 +65,7 @@ class ShardStream:
             raise ValueError(f"a batch of {batch} needs as many samples, the data has {samples}")
         optional("webdataset")
         self.shards, self.view, self.seed, self.ranks = list(shards), view, seed, ranks
-        self.buffer, self.collate = buffer, collate or stacked
+        self.buffer, self.collate, self.classes = buffer, collate or stacked, classes
         self.workers = min(workers, len(shards) // ranks.world)  # a lane without a shard would have nothing to give
         self.lanes = max(1, self.workers)
         self.share, self._length = batch // ranks.world, samples // batch
@@ -107,8 +108,10 @@ class ShardStream:
         """
         ahead: deque[Raw] = deque()
         while True:
-            sample = _first_readable(ahead, raw)
-            seed_transforms(seed_of(self.seed, epoch, crc32(ahead.popleft()["__key__"].encode())))
+            sample = _first_readable(ahead, raw, self.classes)
+            seed_transforms(
+                seed_of(self.seed, epoch, crc32(ahead.popleft()["__key__"].encode(errors="surrogateescape")))
+            )
             picture, target = self.view(sample.picture, sample.target)
             yield sample._replace(picture=picture, target=target)
 
@@ -119,16 +122,22 @@ class ShardedImages(IterableDataset[tuple[Any, int, str]]):
     Every process and worker reads all shards and decodes its own samples only.
     """
 
-    def __init__(self, shards: Sequence[str], view: Callable[[Image.Image], Any], ranks: Ranks = ALONE):
+    def __init__(
+        self,
+        shards: Sequence[str],
+        view: Callable[[Image.Image], Any],
+        ranks: Ranks = ALONE,
+        classes: int | None = None,
+    ):
         optional("webdataset")
-        self.shards, self.view, self.ranks = list(shards), view, ranks
+        self.shards, self.view, self.ranks, self.classes = list(shards), view, ranks, classes
 
     def __iter__(self) -> Iterator[tuple[Any, int, str]]:
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         first, step = self.ranks.rank * workers + worker, self.ranks.world * workers
         for raw in islice(chain.from_iterable(map(_samples, self.shards)), first, None, step):
-            picture, label = _decoded(raw)
+            picture, label = _decoded(raw, self.classes)
             yield self.view(picture), label, _name(raw)
 
 
@@ -153,17 +162,38 @@ def count_samples(shards: Sequence[str]) -> int:
     known: dict[Path, int] = {}
     for folder in {Path(shard).parent for shard in shards}:
         if (folder / "sizes.json").is_file():
-            sizes = json.loads((folder / "sizes.json").read_text())
-            known |= {folder / file: int(size) for file, size in sizes.items()}
+            known |= {folder / file: size for file, size in _sizes(folder / "sizes.json").items()}
         if (folder / "_info.json").is_file():
-            for part in json.loads((folder / "_info.json").read_text())["splits"].values():
-                known |= {folder / f: n for f, n in zip(part["filenames"], part["shard_lengths"], strict=True)}
+            known |= {folder / file: size for file, size in _info_sizes(folder / "_info.json").items()}
     if unknown := [shard for shard in shards if Path(shard) not in known]:
         raise ValueError(
             f"how many samples {unknown[0]} holds is not known: give the number of samples, or put a sizes.json "
             'beside the shards, such as {"train-0000.tar": 1000}'
         )
     return sum(known[Path(shard)] for shard in shards)
+
+
+SAMPLES = whole(0, 10**12)
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    found = read_json(path)
+    if reason := table(found) or next(filter(None, map(SAMPLES, found.values())), ""):
+        raise ValueError(f"{path} must hold samples by file: it {reason}")
+    return found
+
+
+def _info_sizes(path: Path) -> dict[str, int]:
+    found: Any = read_json(path)
+    sizes: dict[str, int] = {}
+    parts = found.get("splits") if isinstance(found, dict) else None
+    for part in parts.values() if isinstance(parts, dict) else [None]:
+        listed: Any = part if isinstance(part, dict) else {}
+        names, counts = listed.get("filenames"), listed.get("shard_lengths")
+        if several(text, 0, MOST)(names) or several(SAMPLES, len(names), len(names))(counts):
+            raise ValueError(f"{path} must list filenames and shard_lengths of its splits")
+        sizes |= dict(zip(names, counts, strict=True))
+    return sizes
 
 
 class _Lanes(IterableDataset[Batch | BrokenShard]):
@@ -219,25 +249,27 @@ def _members(shard: str) -> Iterator[Raw]:
                     yield {"fname": member.name, "data": content.read(), "__url__": shard}
 
 
-def _first_readable(ahead: deque[Raw], raw: Iterator[Raw]) -> Sample:
+def _first_readable(ahead: deque[Raw], raw: Iterator[Raw], classes: int | None) -> Sample:
     """Of those ahead, which grow as needed."""
     skipped: list[str] = []
     for place in range(HOPELESS):
         if place == len(ahead):
             ahead.append(next(raw))
         try:
-            return Sample(*_decoded(ahead[place]), _name(ahead[place]), tuple(skipped))
+            return Sample(*_decoded(ahead[place], classes), _name(ahead[place]), tuple(skipped))
         except Unreadable as error:
             skipped.append(str(error))
     raise BrokenShard(f"{HOPELESS} samples in a row cannot be read; the first: {skipped[0]}")
 
 
-def _decoded(raw: Raw) -> tuple[Image.Image, int]:
+def _decoded(raw: Raw, classes: int | None) -> tuple[Image.Image, int]:
     content = next((raw[suffix] for suffix in SUFFIXES if suffix in raw), None)
     label = raw.get("cls", b"").strip()
     if content is None or not label.isdigit():
         members = ", ".join(suffix for suffix in raw if not suffix.startswith("__"))
         raise Unreadable(f"{_name(raw)} has no image or no label in digits among its members: {members}")
+    if len(label) > DIGITS or (classes is not None and int(label) >= classes):
+        raise Unreadable(f"{_name(raw)} has the label {label.decode()[:80]}, but there are {classes} classes")
     return decode_image(content, _name(raw)), int(label)
 
 

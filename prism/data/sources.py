@@ -4,7 +4,6 @@ A split is a subfolder; data that is not divided has one split, named "". Any da
 further: "held-out" is every fifth image of it, "rest" the others, so that choices need not look at val.
 """
 
-import json
 import os
 from importlib import import_module
 from itertools import pairwise
@@ -17,6 +16,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
 from prism.data.images import Unreadable, decode_image, fingerprint_files, read_image
 from prism.data.scenes import SHAPES, SPLITS, Scenes
+from prism.model.checks import read_json, several, table, text
 
 EACH_HELD_OUT = 5
 SCENES = {"train": 10_000, "val": 1_000, "clean": 1_000}  # how many of each split, unless told
@@ -74,7 +74,10 @@ def splits(data: str) -> list[str]:
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {data}")
     if (folder / "dataset_dict.json").is_file():
-        return json.loads((folder / "dataset_dict.json").read_text())["splits"]
+        found = read_json(folder / "dataset_dict.json")
+        if reason := table(found) or several(text, 1, 1000)(found.get("splits")):
+            raise ValueError(f"{folder / 'dataset_dict.json'} is not of a saved data set: splits {reason}")
+        return found["splits"]
     if (folder / "state.json").is_file():
         return [""]
     inner = _folders(folder)
@@ -159,7 +162,7 @@ class _Saved:
 
     def __init__(self, folder: Path, train: Path):
         self.folder, datasets = folder, optional("datasets")
-        rows = datasets.load_from_disk(str(folder)).with_format(None)
+        rows = _load_saved(folder)
         kinds = rows.features.items()
         pictures = [name for name, kind in kinds if isinstance(kind, datasets.Image)]
         labels = [name for name, kind in kinds if isinstance(kind, datasets.ClassLabel)]
@@ -171,7 +174,7 @@ class _Saved:
         undecoded = rows.cast_column(self.picture, datasets.Image(decode=False))  # as files are: see decode_image
         self.rows = undecoded.select_columns([self.picture, self.label])
         own = _saved_classes(rows, self.label)
-        self.classes = _saved_classes(datasets.load_from_disk(str(train)), self.label)
+        self.classes = _saved_classes(rows if train == folder else _load_saved(train), self.label)
         if self.classes[: len(own)] != own:
             raise ValueError(f"{folder} does not number its classes as {train} does")
         if wrong := {*rows.unique(self.label)} - {*range(len(self.classes))}:
@@ -217,6 +220,14 @@ class _Limited(_Chosen):
 
     def original_index(self, place: int) -> int:
         return self.chosen[place]
+
+
+def _load_saved(folder: Path) -> Any:
+    try:
+        return optional("datasets").load_from_disk(str(folder)).with_format(None)
+    except Exception as error:  # a damaged file can fail anywhere in the readers of JSON and Arrow
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(f"{folder} cannot be read as a saved data set: {reason}") from None
 
 
 def _saved_classes(rows: Any, label: str) -> list[str]:

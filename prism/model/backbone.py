@@ -99,7 +99,7 @@ class Prism(nn.Module):
             raise ValueError(f"halting_start must lie between 0 and 1, got {halting_start}")
         literal = preset == "paper"
         by_evidence = evidence and not literal
-        rates = torch.linspace(0, drop_path_rate, len(widths)).tolist()
+        rates = torch.linspace(0, drop_path_rate, len(widths), device="cpu").tolist()
         self.stages = nn.ModuleList()
         self.feature_info: list[dict[str, Any]] = []
         channels, stride = in_chans, 1

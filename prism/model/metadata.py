@@ -6,19 +6,31 @@ A file is often a stranger's. Only what is listed here, of the right type and wi
 
 import ast
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from prism.model.checks import (
+    LARGEST,
+    Check,
+    checked,
+    either,
+    nothing,
+    number,
+    one_of,
+    parse_json,
+    several,
+    table,
+    text,
+    whole,
+)
+
 VERSION = 1
 MOST_CLASSES = 100_000
-LONGEST = 100_000  # characters of a text, pixels of a side
 INTERPOLATIONS = ("bicubic", "bilinear", "nearest")
-Check = Callable[[Any], str]  # what is wrong with a value; "" if nothing is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +71,8 @@ def metadata_of(header: Mapping[str, str], path: Path) -> Metadata:
         for key, wrong in CHECKS.items():
             if key in found and (reason := wrong(found[key])):
                 raise ValueError(f"{key} {reason}")
+        if found.get("task", "classification") == "classification" and found["preprocessing"].get("crop", 1) is None:
+            raise ValueError("preprocessing crop is missing: a classifier sees images of one size")
         if found.get("titles") and len(found["titles"]) != len(found.get("classes") or ()):
             raise ValueError("titles are not as many as classes")
         return Metadata(**found)
@@ -68,7 +82,7 @@ def metadata_of(header: Mapping[str, str], path: Path) -> Metadata:
 
 def read_header(path: Path) -> dict[str, str]:
     """Texts by key, as they are; a file of another kind than safetensors has none."""
-    if not path.exists():
+    if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     if path.suffix != ".safetensors":
         return {}
@@ -97,7 +111,7 @@ def model_arguments(words: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"arguments of a model are KEY=VALUE, got {word!r}")
         try:
             found[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two of what is nested deeply
             found[key] = text
     if reason := _wrong_network(found):
         raise ValueError(f"network {reason}")
@@ -106,7 +120,7 @@ def model_arguments(words: Sequence[str]) -> dict[str, Any]:
 
 def _current(header: Mapping[str, str]) -> dict[str, Any]:
     known = {own.name for own in fields(Metadata)}
-    found = {key: _parsed(key, text) for key, text in header.items() if key in known}
+    found = {key: parse_json(text, key) for key, text in header.items() if key in known}
     if isinstance(version := found["version"], int) and version > VERSION:
         raise ValueError(f"version {version} is newer than this package, which reads up to {VERSION}")
     if isinstance(network := found.get("network"), dict):  # JSON has lists where networks take tuples
@@ -118,92 +132,19 @@ def _before_versions(header: Mapping[str, str]) -> dict[str, Any]:
     """Files as they were written at first: plain texts, and each task with keys of its own."""
     found: dict[str, Any] = {key: header[key] for key in ("model", "task", "tag") if key in header}
     found["network"] = model_arguments(header.get("network", "").split())
-    found |= {key: _parsed(key, header[key]) for key in ("classes", "titles") if key in header}
-    found["preprocessing"] = {key: _parsed(key, header[key]) for key in ("size", "mean", "std") if key in header}
-    design = _parsed("design", header.get("design", "{}"))
+    found |= {key: parse_json(header[key], key) for key in ("classes", "titles") if key in header}
+    found["preprocessing"] = {key: parse_json(header[key], key) for key in ("size", "mean", "std") if key in header}
+    design = parse_json(header.get("design", "{}"), "design")
     own = {"categories", "amodal", "width", "dropout", "fit"} & header.keys()
-    found["design"] = design | {key: _parsed(key, header[key]) for key in own} if isinstance(design, dict) else design
+    found["design"] = (
+        design | {key: parse_json(header[key], key) for key in own} if isinstance(design, dict) else design
+    )
     said = {"step", "epoch", "seed", "hidden in training"} & header.keys()
     found["training"] = {key: header[key] for key in sorted(said)}
     return found | {"version": 0}
 
 
-def _parsed(key: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise ValueError(f"{key} is not JSON: {text[:80]!r}") from None
-
-
-# ---- what a value may be
-
-
-def number(low: float, high: float) -> Check:
-    def wrong(value: Any) -> str:
-        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        return (
-            "" if good and low <= value <= high else f"must be a number from {low:g} to {high:g}, got {_short(value)}"
-        )
-
-    return wrong
-
-
-def whole(low: int, high: int) -> Check:
-    def wrong(value: Any) -> str:
-        good = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-        return "" if good else f"must be a whole number from {low} to {high}, got {_short(value)}"
-
-    return wrong
-
-
-def one_of(*choices: Any) -> Check:
-    return lambda value: (
-        "" if value in choices else f"must be one of {', '.join(map(str, choices))}, got {_short(value)}"
-    )
-
-
-def several(each: Check, least: int, most: int) -> Check:
-    def wrong(value: Any) -> str:
-        if not isinstance(value, list | tuple) or not least <= len(value) <= most:
-            return f"must be a list of {least} to {most} values, got {_short(value)}"
-        return next((reason for reason in map(each, value) if reason), "")
-
-    return wrong
-
-
-def either(*checks: Check) -> Check:
-    """At least one of them is content."""
-    return lambda value: min((check(value) for check in checks), key=len)
-
-
-def text(value: Any) -> str:
-    return "" if isinstance(value, str) and len(value) <= LONGEST else f"must be a text, got {_short(value)}"
-
-
-def table(value: Any) -> str:
-    return "" if isinstance(value, dict) and all(map(_is_text, value)) else f"must be an object, got {_short(value)}"
-
-
-def nothing(value: Any) -> str:
-    return "" if value is None else f"must be null, got {_short(value)}"
-
-
-def checked(values: Any, checks: Mapping[str, Check], unknown: str) -> str:
-    """What is wrong with a table of values; `unknown` says what a key that is not listed is not."""
-    if reason := table(values):
-        return reason
-    if strange := next((key for key in values if key not in checks), None):
-        return f"{unknown} {strange[:80]!r}; there are {', '.join(checks)}"
-    return next((f"{key} {reason}" for key, value in values.items() if (reason := checks[key](value))), "")
-
-
-def _is_text(value: Any) -> bool:
-    return not text(value)
-
-
-def _short(value: Any) -> str:
-    return repr(value)[:80]
-
+# ---- the schema
 
 WIDTHS = several(whole(1, 65_536), 1, 16)
 STEPS = whole(1, 1000)
@@ -225,14 +166,14 @@ NETWORK: dict[str, Check] = {
     "layer_scale": number(0, 1e6),
     "drop_rate": number(0, 1),
     "drop_path_rate": number(0, 1),
-    "img_size": either(nothing, whole(1, LONGEST), several(whole(1, LONGEST), 2, 2)),
+    "img_size": either(nothing, whole(1, LARGEST), several(whole(1, LARGEST), 2, 2)),
 }
 PREPROCESSING: dict[str, Check] = {
-    "size": whole(1, LONGEST),
-    "crop": either(nothing, number(0.01, 1)),
+    "size": whole(1, LARGEST),
+    "crop": either(nothing, number(0.05, 1)),
     "interpolation": one_of(*INTERPOLATIONS),
-    "mean": several(number(-1e6, 1e6), 1, 16),
-    "std": several(number(1e-6, 1e6), 1, 16),
+    "mean": several(number(-1e6, 1e6), 3, 3),
+    "std": several(number(1e-6, 1e6), 3, 3),
 }
 
 
@@ -241,7 +182,10 @@ def _wrong_network(values: Any) -> str:
 
 
 def _wrong_preprocessing(values: Any) -> str:
-    return checked(values, PREPROCESSING, "has no key")
+    if reason := checked(values, PREPROCESSING, "has no key"):
+        return reason
+    shown = values.get("size", 1) / (values.get("crop") or 1)
+    return f"size and crop ask for images of {shown:.0f} pixels, more than {2 * LARGEST}" if shown > 2 * LARGEST else ""
 
 
 names = either(nothing, several(text, 0, MOST_CLASSES))

@@ -6,11 +6,11 @@ from importlib.resources import files
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 TAGS = ("imagenette", "scenes")  # of the weights that the package carries, the default first
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def load_weights(model: nn.Module, path: Path, but_head: bool = False) -> None:
@@ -19,11 +19,15 @@ def load_weights(model: nn.Module, path: Path, but_head: bool = False) -> None:
     With `but_head`, a classifier of another number of classes is left as the model has it.
     """
     weights = read_weights(path)
-    if spoilt := next((name for name, value in weights.items() if value.isnan().any()), None):
-        raise ValueError(f"{path} holds a weight that is not a number, in {spoilt!r}")
+    known = model.state_dict()
+    for name, value in weights.items():
+        if name in known and known[name].is_floating_point() and value.dtype not in FLOATS:
+            raise ValueError(f"{path} holds {str(value.dtype).removeprefix('torch.')} instead of weights, in {name!r}")
+    if spoilt := next((name for name, value in weights.items() if not value.isfinite().all()), None):
+        raise ValueError(f"{path} holds a weight that is not a finite number, in {spoilt!r}")
     if but_head:
         head = str(getattr(model, "default_cfg", {}).get("classifier", "head"))
-        for name, own in model.state_dict().items():
+        for name, own in known.items():
             if name.startswith(head) and name in weights and weights[name].shape != own.shape:
                 weights[name] = own
     try:
@@ -41,12 +45,12 @@ def shipped(name: str) -> Path | None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    if not path.exists():
+    if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     if path.suffix == ".safetensors":
         try:
             return load_file(path)
-        except SafetensorError as error:
+        except Exception as error:  # an unknown type of numbers is a KeyError
             raise ValueError(f"{path} is not a safetensors file: {error}") from None
     try:
         with warnings.catch_warnings(action="ignore"):  # of a foreign pickle, which is refused anyway
@@ -57,9 +61,16 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     for key in ("state_dict", "model"):  # how training scripts wrap it
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
-    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) and _plain(found[name]) for name in found):
         raise ValueError(f"{path} holds something else than weights by name")
     return dict(found)
+
+
+def _plain(value: object) -> bool:
+    """A tensor whose numbers are all there: neither without storage, nor quantised, nor sparse."""
+    if not isinstance(value, Tensor):
+        return False
+    return value.layout == torch.strided and not (value.is_meta or value.is_quantized or value.is_nested)
 
 
 def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ What is kept counts only for the very images, labels and weights it was found wi
 
 import hashlib
 import json
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from prism.data.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from prism.model.backbone import Prism
+from prism.model.checks import read_json
 from prism.occlusion.fills import Fill
 from prism.occlusion.settings import Job, Setting, jobs
 from prism.reporting.files import write_text
@@ -85,7 +87,7 @@ class Benchmark(ABC):
             if kept[0] is None:
                 kept = [json.loads(json.dumps(self.measure(subjects, job)))]  # as a second call would read it
                 if path:
-                    write_text(path, json.dumps({"key": key, "found": kept[0]}))
+                    write_text(path, json.dumps({"key": key, "digest": _digest_json(kept[0]), "found": kept[0]}))
             yield job, kept[0]
 
     def own_batches(self, length: int) -> list[list[int]]:
@@ -158,9 +160,18 @@ def _digest(values: Iterable[Tensor]) -> str:
 
 
 def _read(path: Path, key: Any) -> Any:
-    """What is kept, unless it is of other models or images, or was cut short."""
-    try:
-        kept = json.loads(path.read_text())
-        return kept["found"] if kept["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError):
+    """What is kept, unless it is of other models or images. What a bit of was changed or cut off is measured again."""
+    if not path.is_file():
         return None
+    try:
+        kept = read_json(path)
+        if kept["digest"] == _digest_json(kept["found"]):
+            return kept["found"] if kept["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    print(f"{path} is damaged: it is measured again", file=sys.stderr)
+    return None
+
+
+def _digest_json(found: Any) -> str:
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()

@@ -5,9 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+
+from prism.reporting.files import one_line
+
+matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's: safe for all eyes
 YELLOW = "#F0E442"  # the one of theirs that lines are not drawn in
@@ -27,7 +32,7 @@ def curve(axis: Any, points: Mapping[float, Sequence[float]], number: int, label
     mean = np.array([statistics.mean(points[x]) for x in at])
     spread = np.array([statistics.pstdev(points[x]) for x in at])
     drawn = look(number) | style
-    axis.plot(at, mean, label=label, **drawn)
+    axis.plot(at, mean, label=label and one_line(label), **drawn)
     axis.fill_between(at, mean - spread, mean + spread, color=drawn["color"], alpha=0.2, linewidth=0)
 
 

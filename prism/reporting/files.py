@@ -24,7 +24,14 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    write_whole(path, lambda unfinished: unfinished.write_text(text))
+    """As UTF-8, and what of a file's name is none as an escape."""
+    write_whole(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8", errors="backslashreplace"))
+
+
+def one_line(name: str) -> str:
+    """A name as every table, log and page can show it: line breaks, control characters and bytes that are no UTF-8 as
+    escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def _to_disk(path: Path) -> None:

@@ -3,11 +3,12 @@
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from prism.reporting.files import write_text, write_whole
+from prism.reporting.files import one_line, write_text, write_whole
 
 Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -19,18 +20,29 @@ def show(rows: Rows, title: str) -> None:
     """Print the table; one with many columns lies on its side."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     head, *body = texts(rows)
     if len(head) > WIDEST:
         head, *body = zip(head, *body, strict=True)
     table = Table()
     for place, name in enumerate(head):
-        table.add_column(name, justify="left" if is_words([line[place] for line in body]) else "right")
+        table.add_column(Text(name), justify="left" if is_words([line[place] for line in body]) else "right")
     for line in body:
-        table.add_row(*line)
+        table.add_row(*map(Text, line))
     console = Console(width=None if sys.stdout.isatty() else 200)  # a file has no edge to wrap at
-    console.print(title, style="bold")
+    console.print(Text(one_line(title), style="bold"))
     console.print(table)
+
+
+@contextmanager
+def progress(quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """What is being done, in a line on the terminal that the next one replaces."""
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True, quiet=quiet).status("") as status:
+        yield lambda said: status.update(Text(one_line(said)))
 
 
 def write(rows: Rows, stem: Path, note: str) -> None:
@@ -42,8 +54,13 @@ def write(rows: Rows, stem: Path, note: str) -> None:
 def write_csv(rows: Rows, path: Path) -> None:
     from pandas import DataFrame
 
-    frame = DataFrame(list(rows), columns=columns(rows), dtype=object)
+    kept = [{_utf8(name): _utf8(value) for name, value in row.items()} for row in rows]
+    frame = DataFrame(kept, columns=columns(kept), dtype=object)
     write_whole(path, lambda unfinished: frame.to_csv(unfinished, index=False))
+
+
+def _utf8(value: Any) -> Any:
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def read_csv(path: Path) -> list[Row]:
@@ -60,14 +77,19 @@ def read_csv(path: Path) -> list[Row]:
 
 def markdown(rows: Rows) -> str:
     head, *body = texts(rows)
-    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in line] for line in body)]
+    lines = [_escaped(head), ["---"] * len(head), *map(_escaped, body)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _escaped(cells: Sequence[str]) -> list[str]:
+    """A `|` would begin a cell, and `<` a tag."""
+    return [cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells]
 
 
 def texts(rows: Rows) -> list[Sequence[str]]:
     """The cells of a table as people read them; the first line names the columns."""
     head = columns(rows)
-    return [head, *([_text(row.get(name)) for name in head] for row in rows)]
+    return [[*map(one_line, head)], *([_text(row.get(name)) for name in head] for row in rows)]
 
 
 def columns(rows: Rows) -> list[str]:
@@ -108,4 +130,4 @@ def with_deviation(values: Sequence[float]) -> str:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else one_line(str(value))

@@ -144,7 +144,7 @@ def train(project: Project, takes: Iterable[Takes], console: Console) -> None:
         kinds = {"classifiers": None, **kinds}
     wanted = {settings.out: settings for kind in kinds for settings in project.runs(kind)}
     for number, settings in enumerate(wanted.values(), start=1):
-        console.print(f"run {number} of {len(wanted)}: {settings.out.name}", highlight=False)
+        console.print(f"run {number} of {len(wanted)}: {settings.out.name}", highlight=False, markup=False)
         train_recipe(settings)
 
 
@@ -160,7 +160,7 @@ def all_studies(project: Project, out: Path, command: str, device: str, console:
             first, *others = _made(study, inputs, out / study.name, command, status.update)
         heading = f"{number} {study.title}" + (f" ({study.paper})" if study.paper else "")
         sections += [first._replace(heading=heading), *others]
-        console.print(f"wrote {out / study.name}", highlight=False)
+        console.print(f"wrote {out / study.name}", highlight=False, markup=False)
     headline = sections[0].text.partition("\n\n")[0]  # of the first study
     sections.insert(0, _overview(project, headline))
     write_report(out, f"PRISM on {project.recipe}: results{mark}", sections)

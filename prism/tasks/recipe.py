@@ -7,6 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from tyro.conf import Suppress, arg
 
+from prism.model.checks import Count, Positive, Range, Workers, check_options
+
 # PRISM for photographs on two cores; prism_nano then costs less than PVTv2-B0 at 112 px (results/imagenette-112)
 LEAN = ("code_decay=0.9", "slots=(12,12,4,4)", "max_steps=3", "halting_start=0.25")
 # as the weights inside the package, from before PRISM went by evidence: what starts from them must have their form
@@ -39,31 +41,31 @@ class Recipe:
     """weights to start from: of a classifier, whose head may have another number of classes"""
     data: str = "scenes"
     """scenes, the generated ones, or a folder"""
-    limit: int | None = None
+    limit: Count | None = None
     """evaluate only so many images of a split, spread over it"""
-    length: int | None = None
+    length: Count | None = None
     """images per epoch: of generated scenes, or of shards that do not say"""
-    classes: int | None = None
+    classes: Annotated[int, Range(1, 100_000)] | None = None
     """number of classes; by default what the data has"""
-    epochs: int = 10
+    epochs: Count = 10
     """passes over the data"""
-    steps: int | None = None
+    steps: Count | None = None
     """optimiser steps; overrides epochs"""
-    batch: int = 64
+    batch: Count = 64
     """images per optimiser step, over all processes"""
-    accumulate: int = 1
+    accumulate: Count = 1
     """parts in which a process takes its share of a batch"""
-    lr: float = 1e-3
+    lr: Positive = 1e-3
     weight_decay: float = 0.05
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: Annotated[tuple[float, float], Range(0, 1 - 1e-9)] = (0.9, 0.999)
     schedule: Schedule = "cosine"
     milestones: Annotated[tuple[int, ...], arg(metavar="EPOCH...")] = ()
     """epochs at which the schedule 'steps' divides the rate by ten"""
     warmup: float = 0.0
     """epochs in which the rate rises from zero"""
-    clip: float | None = None
+    clip: Positive | None = None
     """most that the norm of the gradient may be; the memory's is clipped apart"""
-    average: float | None = None
+    average: Annotated[float, Range(1e-9, 1 - 1e-9)] | None = None
     """decay of the running average of the weights, which is then what is evaluated and kept"""
     precision: Precision = "fp32"
     shard: bool = False
@@ -71,17 +73,17 @@ class Recipe:
     save_memory: bool = False
     """recompute activations in the backward pass"""
     seed: int = 0
-    workers: int = 2
+    workers: Workers = 2
     """processes that prepare images, per training process"""
     device: str = "auto"
     """auto takes an accelerator if there is one; cpu does not"""
-    eval_every: int = 1
+    eval_every: Count = 1
     """epochs between evaluations; the last epoch has one in any case"""
-    save_every: int | None = None
+    save_every: Count | None = None
     """optimiser steps between checkpoints, in addition to the one after each epoch"""
-    keep: int = 2
+    keep: Count = 2
     """checkpoints kept, in addition to the weights of the best epoch"""
-    log_every: int = 20
+    log_every: Count = 20
     """optimiser steps between lines of the log"""
     flip: bool = True
     """whether training mirrors every second image"""
@@ -91,18 +93,7 @@ class Recipe:
     """lambda of the memory's loss"""
 
     def __post_init__(self) -> None:
-        positive = ("epochs", "batch", "accumulate", "lr", "eval_every", "keep", "log_every")
-        for name in (
-            *positive,
-            *(n for n in ("steps", "clip", "save_every", "length", "classes", "limit") if getattr(self, n) is not None),
-        ):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        for name in ("weight_decay", "warmup", "workers", "seed", "ponder", "vq"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if self.average is not None and not 0 < self.average < 1:
-            raise ValueError(f"average is a decay between 0 and 1, got {self.average}")
+        check_options(self)
         if self.batch % self.accumulate:
             raise ValueError(f"a batch of {self.batch} cannot be taken in {self.accumulate} equal parts")
 

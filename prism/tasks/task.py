@@ -49,12 +49,9 @@ class Conditions(NamedTuple):
     @classmethod
     def here(cls, device: str, batch: int | None = None, workers: int = 2) -> "Conditions":
         """Of this process among those of a launcher; `device` may be auto."""
+        check_device(device)
         processes = PartialState(cpu=device == "cpu" or not torch.accelerator.is_available())
         device = str(processes.device) if device == "auto" else device
-        try:
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
         return cls(batch=batch, workers=workers, device=device, processes=processes)
 
     @property
@@ -138,6 +135,15 @@ class Task(ABC):
     @abstractmethod
     def report(self, tables: Tables, out: Path) -> list[Section]:
         """The sections of a page, from the tables alone as they are read back; figures go into `out`."""
+
+
+def check_device(device: str) -> None:
+    """Refuse what torch does not know, and what it knows but this machine does not have."""
+    try:
+        if device != "auto":
+            torch.ones(1, device=device).item()  # `meta` takes tensors, but computes nothing
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
 
 
 def ranks_of(accelerator: Accelerator) -> Ranks:

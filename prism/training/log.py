@@ -15,7 +15,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ign
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from prism.reporting.files import write_text
+from prism.reporting.files import one_line, write_text
 
 
 class Log(AbstractContextManager["Log"]):
@@ -82,7 +82,7 @@ class Log(AbstractContextManager["Log"]):
             raise OSError(f"{path} could not be written, {error.strerror}: repeat the command to go on") from None
 
     def say(self, sentence: str) -> None:
-        self._console.print(sentence, highlight=False, soft_wrap=True)
+        self._console.print(one_line(sentence), markup=False, highlight=False, soft_wrap=True)
 
 
 class _Events:

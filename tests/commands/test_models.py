@@ -116,7 +116,7 @@ PREDICT = ("predict", "{place}/data/val/a/1.png", "--checkpoint")
         ((*EVAL, "{place}/spoilt", "--workers", "1"), "spoilt.png cannot be read as an image"),
         ((*EVAL, "{place}/data", "--split", "val", "--memory", "lost"), "got 'lost'"),
         ((*EVAL, "{place}/data", "--split", "val", "--fixed-steps", "1,2"), "one number or 4, got [1, 2]"),
-        ((*EVAL, "{place}/data", "--split", "val", "--batch", "0"), "batch must be at least 1, got 0"),
+        ((*EVAL, "{place}/data", "--split", "val", "--batch", "0"), "batch must be a whole number from 1"),
         ((*EVAL, "{place}/data", "--split", "val", "--device", "abacus"), "device 'abacus' cannot be used"),
         ((*EVAL, "scenes"), "best.safetensors knows 3 classes, which are not the"),
         ((*EVAL, "scenes", "--split", "old"), "not 'old'"),

@@ -107,6 +107,10 @@ def test_a_picture_without_objects(tmp_path: Path):
         (annotation(3, bbox=[2, 3, True, 6]), "is not four numbers"),
         (annotation(3, bbox=[8, 3, 1e-9, 6]), "has no area within the image"),  # in float32
         (annotation(3, bbox=[WIDTH - 1e-9, 3, 6, 6]), "has no area within the image"),
+        (annotation(3, bbox=[2, 3, 10**400, 6]), "is not four numbers"),
+        (annotation(3, area=10**400), "is not a number of at least 0"),
+        (annotation(3, segmentation=[[1, 1, 2, 2, 1e30, 5]]), "its mask has an outline beyond 200 pixels"),
+        (annotation(3, category_id=10**400), "is not listed"),
         (annotation(3, area="large"), "its area large is not a number of at least 0"),
         (annotation(3, area=float("nan")), "its area nan is not"),
         (annotation(3, area=-1), "its area -1 is not"),
@@ -134,6 +138,12 @@ def test_boxes_alone_do_for_boxes(tmp_path: Path):
     ("text", "sentence"),
     [
         ("not json", "is not JSON"),
+        ("[" * 100_000, "is not JSON: it is nested too deeply"),
+        (
+            '{"images": [{"id": 1, "width": %s, "height": 2, "file_name": "a"}], ' % ("9" * 400)
+            + '"annotations": [], "categories": []}',
+            "an image has no width",
+        ),
         ("[1, 2]", "is not a COCO JSON: it has no list of images"),
         ('{"images": [], "annotations": []}', "it has no list of categories"),
         ('{"images": [{"id": 1}], "annotations": [], "categories": []}', "an image has no width and height"),

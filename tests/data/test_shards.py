@@ -307,3 +307,32 @@ def test_a_missing_reader_is_asked_for(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "webdataset", None)
     with pytest.raises(ValueError, match=r"^webdataset is not installed: pip install 'prism-vision\[train\]'$"):
         stream(stored(tmp_path, [3]))
+
+
+def test_a_label_beyond_the_classes_is_skipped_in_training_and_stops_evaluation(tmp_path: Path):
+    paths = stored(tmp_path, [4])
+    [*batches] = ShardStream(paths, noisy, 2, 4, classes=2).epoch(0)
+    assert all(target < 2 for batch in batches for target in batch.targets)
+    assert any("but there are 2 classes" in reason for batch in batches for reason in batch.skipped)
+    with pytest.raises(Unreadable, match="has the label 2, but there are 2 classes"):
+        [*ShardedImages(paths, lambda picture: picture, classes=2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("sizes.json", "5", "it must be an object, got 5"),
+        ("sizes.json", '{"a.tar": "many"}', "it must be a whole number"),
+        ("sizes.json", "[" * 100_000, "is not JSON: it is nested too deeply"),
+        ("_info.json", "[]", "must list filenames and shard_lengths"),
+        ("_info.json", '{"splits": {"train": {"filenames": ["a"], "shard_lengths": []}}}', "must list filenames"),
+        ("_info.json", '{"splits": 3}', "must list filenames"),
+    ],
+)
+def test_counts_of_the_wrong_shape_are_a_sentence(name: str, content: str, said: str, tmp_path: Path):
+    paths = stored(tmp_path, [2])
+    for other in ("sizes.json", "_info.json"):
+        (tmp_path / other).unlink(missing_ok=True)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=said):
+        count_samples(paths)

@@ -2,14 +2,18 @@
 
 import inspect
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import timm
 import torch
 from safetensors.torch import save_file
 
 from prism import Prism
-from prism.model.creation import find_checkpoint
+from prism.model.creation import find_checkpoint, open_model
 from prism.model.metadata import NETWORK, Metadata, model_arguments, read_metadata
 from prism.model.weights import shipped
 
@@ -107,3 +111,51 @@ def test_invalid_metadata_is_one_sentence_with_file_and_key(key: str, value: str
     with pytest.raises(ValueError, match=f"^invalid metadata in {path}: {reason}") as refused:
         read_metadata(path)
     assert "\n" not in str(refused.value)
+
+
+def small_file(path: Path, **changes: Any) -> Path:
+    """A real PRISM of ten classes, and what the changes make of its metadata."""
+    arguments = dict(widths=(8, 12), slots=(2, 2), codes=8)
+    torch.manual_seed(0)
+    metadata = replace(Metadata(model="prism_nano", network=arguments, classes=[*"abcdefghij"]), **changes)
+    weights = timm.create_model("prism_nano", num_classes=10, **arguments).state_dict()
+    save_file(weights, path, metadata.header())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (dict(classes=["a"]), "1 classes, but its weights are for 10"),
+        (dict(titles=["a"]), "titles are not as many as classes"),
+        (dict(preprocessing={"mean": [0.5]}), "preprocessing mean must be a list of 3 to 3 values"),
+        (dict(preprocessing={"mean": "grey"}), "preprocessing mean must be a list"),
+        (dict(preprocessing={"size": "large"}), "preprocessing size must be a whole number"),
+        (dict(preprocessing={"size": 10**6}), "preprocessing size must be a whole number from 1 to 4096"),
+        (dict(preprocessing={"size": 4096, "crop": 0.1}), "size and crop ask for images of 40960 pixels"),
+        (dict(preprocessing={"crop": None}), "a classifier sees images of one size"),
+        (dict(model="prism_nano.x"), "no model is called 'prism_nano.x'"),
+        (dict(model="vit_giant_patch14_224", network={}, classes=None), "does not fit: its network has"),
+        (dict(network=dict(widths=(60_000, 60_000), slots=(2, 2))), "does not fit: its network has"),
+        (dict(network=dict(widths=(8, 12), slots=(2, 2), codes=1_000_000)), "does not fit: its network has"),
+    ],
+)
+def test_what_contradicts_the_weights_is_refused_before_memory_is_taken(changes, reason: str, tmp_path: Path):
+    path = small_file(tmp_path / "w.safetensors", **changes)
+    with pytest.raises(ValueError, match=re.escape(reason)) as refused:
+        open_model(find_checkpoint("", path))
+    assert "\n" not in str(refused.value)
+
+
+def test_an_honest_file_is_opened(tmp_path: Path):
+    assert open_model(find_checkpoint("", small_file(tmp_path / "w.safetensors"))).num_classes == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("[" * 100_000, "nested too deeply"), ("9" * 400, "must be a text"), ("9" * 5000, "must be a text")],
+)
+def test_json_that_no_reader_expects_is_a_sentence(text: str, reason: str, tmp_path: Path):
+    path = written(tmp_path / "bad.safetensors", FULL.header() | {"model": text})
+    with pytest.raises(ValueError, match=reason):
+        read_metadata(path)

@@ -67,3 +67,37 @@ def test_halved_weights_are_small_exact_in_the_codebooks_and_score_alike(tmp_pat
     network.memory = other.memory = "continuous"  # a rounded feature may have another nearest code
     network.fixed_steps = other.fixed_steps = 2
     torch.testing.assert_close(other(images), network(images), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.bool, torch.complex64])
+def test_numbers_that_are_no_weights_are_refused(kind: torch.dtype, tmp_path: Path):
+    """Copied into a network they would be noise, and nobody would notice."""
+    weights = small_prism().state_dict()
+    torch.save(weights | {"head.fc.weight": weights["head.fc.weight"].to(kind)}, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=rf"holds {str(kind)[6:]} instead of weights, in 'head\.fc\.weight'"):
+        load_weights(small_prism(), tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.empty(10, 12, device="meta"),
+        lambda: torch.quantize_per_tensor(torch.ones(10, 12), 0.1, 0, torch.qint8),
+        lambda: torch.ones(10, 12).to_sparse(),
+    ],
+    ids=["meta", "quantised", "sparse"],
+)
+@pytest.mark.filterwarnings("ignore")  # torch calls its quantised tensors outdated
+def test_tensors_whose_numbers_are_not_there_are_refused(make, tmp_path: Path):
+    torch.save(small_prism().state_dict() | {"head.fc.weight": make()}, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=r"w\.pt (holds something else than weights|is not a file of weights)"):
+        load_weights(small_prism(), tmp_path / "w.pt")
+
+
+def test_a_weight_that_is_not_finite_is_named(tmp_path: Path):
+    for spoilt in (float("nan"), float("inf")):
+        weights = small_prism().state_dict()
+        weights["head.fc.bias"][0] = spoilt
+        save_file(weights, tmp_path / "w.safetensors")
+        with pytest.raises(ValueError, match=r"not a finite number, in 'head\.fc\.bias'"):
+            load_weights(small_prism(), tmp_path / "w.safetensors")

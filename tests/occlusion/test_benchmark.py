@@ -165,3 +165,19 @@ def test_rank_counts_the_classes_that_came_before():
     assert rows[0]["top-1"] == 0
     assert rows[0]["top-5"] == 100
     assert np.all(next(iter(found.values())).rank == 2)
+
+
+def test_a_damaged_prediction_is_measured_again_and_said(tmp_path, capsys):
+    """Cut short, with another digit, or of another shape: none stops a rerun, and none is believed."""
+    kept, subjects = OcclusionBenchmark(Colours(), [Setting("clean")], folder=tmp_path), [plain("m", Majority())]
+    expected = kept.run(subjects)[0]
+    [file] = tmp_path.glob("*.json")
+    whole = file.read_text()
+    flipped = whole[: whole.index('"found"')] + whole[whole.index('"found"') :].replace("0, ", "7, ", 1)
+    for damaged in (whole[: len(whole) // 2], flipped, "5", '{"found": 1}', "[" * 100_000, "\udcff"):
+        file.write_text(damaged, errors="surrogateescape")
+        assert kept.run(subjects)[0] == expected
+        assert f"{file} is damaged: it is measured again" in capsys.readouterr().err
+        assert file.read_text() == whole
+    assert kept.run(subjects)[0] == expected
+    assert not capsys.readouterr().err

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from PIL import Image
 from timm.data import resolve_data_config
 from timm.data.transforms_factory import create_transform
 from torch import Tensor, nn
@@ -37,22 +38,28 @@ def training_transform(
     Of a share `scattered` of the images, random cells take the mean colour, which is 0 after normalisation.
     """
     config = resolve_data_config(model=network)
-    transform = create_transform(
-        (3, size, size),
-        is_training=True,
-        scale=(smallest, 1.0),
-        hflip=0.5 if flip else 0.0,
-        color_jitter=jitter,
-        auto_augment=randaugment,
-        interpolation="bicubic",
-        mean=config["mean"],
-        std=config["std"],
-        re_prob=erasing,
-        re_mode="pixel",
-    )
+    try:
+        transform: Any = create_transform(
+            (3, size, size),
+            is_training=True,
+            scale=(smallest, 1.0),
+            hflip=0.5 if flip else 0.0,
+            color_jitter=jitter,
+            auto_augment=randaugment,
+            interpolation="bicubic",
+            mean=config["mean"],
+            std=config["std"],
+            re_prob=erasing,
+            re_mode="pixel",
+        )
+        transform(Image.new("RGB", (size, size)))
+    except Exception as error:  # timm's reader of policies asserts, divides and looks up what it is given
+        if not randaugment:
+            raise
+        raise ValueError(f"timm does not know the policy {randaugment!r}: {type(error).__name__} {error}") from None
 
     def view(picture: Any, label: int) -> tuple[Tensor, int]:
-        shown: Tensor = transform(picture)  # pyright: ignore
+        shown: Tensor = transform(picture)
         if scattered and torch.rand(()) < scattered:
             shown = shown.masked_fill(scattered_mask((size, size)), 0)
         return shown, label
@@ -73,6 +80,11 @@ class OwnImages(Dataset[tuple[Tensor, int]]):
     @property
     def classes(self) -> list[str]:
         return self.pictures.classes
+
+    @property
+    def size(self) -> tuple[int, int]:
+        height, width = self[0][0].shape[-2:]
+        return height, width
 
     def fingerprint(self) -> str:
         """Of every file and label, and of how they are shown."""
@@ -128,7 +140,7 @@ def evaluation_images(
 ) -> OwnImages | ShardedImages:
     """This process's part of a split, normalised."""
     if shards := find_shards(recipe.data, split):
-        return ShardedImages(shards, preprocessing, ranks)
+        return ShardedImages(shards, preprocessing, ranks, recipe.classes)
     images = sources.open_images(recipe.data, split, recipe.size)
     return OwnImages(sources.limited(images, recipe.limit) if recipe.limit else images, preprocessing, ranks)
 
@@ -148,7 +160,9 @@ def training_stream(recipe: Classification, network: nn.Module, ranks: Ranks) ->
     if shards := find_shards(recipe.data, "train"):
         if recipe.hold_out:
             raise ValueError(f"{recipe.data} are shards: to hold a part out, name one of them otherwise")
-        return ShardStream(shards, transform, batch, recipe.length, recipe.seed, ranks, recipe.workers)
+        return ShardStream(
+            shards, transform, batch, recipe.length, recipe.seed, ranks, recipe.workers, classes=recipe.classes
+        )
     split = "rest" if recipe.hold_out else "train"
     images = sources.open_images(recipe.data, split, recipe.size, recipe.length)
     return ShuffledStream(images, transform, batch, recipe.seed, ranks, recipe.workers)

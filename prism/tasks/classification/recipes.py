@@ -6,7 +6,9 @@ every file of weights says which were on.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from prism.model.checks import Range, Share, Side
 from prism.tasks.recipe import LEAN, SCENES, Recipe
 
 
@@ -20,32 +22,27 @@ class Classification(Recipe):
     """splits that are evaluated; the first one names the best epoch"""
     hold_out: bool = False
     """train on four fifths of train and evaluate the rest, whatever the splits: for choices that must not see val"""
-    size: int = 224
+    size: Side = 224
     """side of the images"""
-    crop: float = 0.875
+    crop: Annotated[float, Range(0.01, 1)] = 0.875
     """share of an image that evaluation shows, by its side: ImageNet's 0.875, or 1 for all"""
-    smallest_crop: float = 0.08
+    smallest_crop: Annotated[float, Range(1e-6, 1)] = 0.08
     """least share of an image that a training crop shows"""
     randaugment: str | None = None
     """timm's name of a policy, such as rand-m9-mstd0.5-inc1"""
-    jitter: float = 0.0
+    jitter: Annotated[float, Range(0, 100)] = 0.0
     """of brightness, contrast and saturation"""
-    mixup: float = 0.0
+    mixup: Annotated[float, Range(0, 1000)] = 0.0
     hiding: bool = True
     """whether training hides parts of images, by the three that follow"""
-    cutmix: float = 0.0
-    erasing: float = 0.0
-    scattered: float = 0.0
+    cutmix: Annotated[float, Range(0, 1000)] = 0.0
+    erasing: Share = 0.0
+    scattered: Share = 0.0
     """share of images of which random cells take the mean colour"""
-    smoothing: float = 0.0
+    smoothing: Share = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("mixup", "cutmix", "erasing", "scattered", "smoothing", "jitter"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if not 0 < self.crop <= 1:
-            raise ValueError(f"crop must be above 0 and at most 1, got {self.crop}")
         if not self.splits:
             raise ValueError("name at least one split to evaluate")
 

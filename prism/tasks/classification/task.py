@@ -13,7 +13,7 @@ from prism.data.preprocessing import Preprocessing
 from prism.data.stream import Batch
 from prism.metrics.complexity import macs_by_module, parameters
 from prism.model.backbone import Prism
-from prism.model.creation import Checkpoint, create, open_model
+from prism.model.creation import Checkpoint, check_size, create, open_model
 from prism.model.metadata import Metadata, model_arguments
 from prism.model.weights import load_weights
 from prism.occlusion.benchmark import OcclusionBenchmark, scores
@@ -47,6 +47,7 @@ class ClassificationTask(Task):
     def learner(self, recipe: Classification, classes: Sequence[str]) -> Classifier:
         torch.manual_seed(recipe.seed)
         network = create(recipe.model, num_classes=len(classes), **model_arguments(recipe.network_words()))
+        check_size(network, recipe.model, (recipe.size, recipe.size))
         if recipe.weights:
             load_weights(network, recipe.weights, but_head=True)
         cutmix = recipe.cutmix if recipe.hiding else 0.0
@@ -114,6 +115,7 @@ class ClassificationTask(Task):
             if len(images.classes) != int(network.num_classes):  # pyright: ignore[reportArgumentType]
                 known = [""] * int(network.num_classes)  # pyright: ignore[reportArgumentType]
             check_classes(checkpoint.file or checkpoint.name, known, images.classes)
+            check_size(network, checkpoint.name, images.size)
             colours = Preprocessing.for_network(network)
             run = "pretrained" if options.pretrained and not checkpoint.file else checkpoint.run
             found.append(Subject(checkpoint.name, run, network, colours.mean, colours.std))
@@ -138,7 +140,9 @@ class ClassificationTask(Task):
     def predict(self, checkpoint: Checkpoint, images: Sequence[Path], out: Path, **options: Any) -> list[Row]:
         preprocessing = Preprocessing.from_metadata(checkpoint.metadata).at(options.get("size"))
         names = checkpoint.titles or checkpoint.classes or []
-        return predict.predict(open_model(checkpoint), images, names, preprocessing, out, options.get("draw"))
+        network = open_model(checkpoint)
+        check_size(network, checkpoint.name, (preprocessing.size, preprocessing.size))
+        return predict.predict(network, images, names, preprocessing, out, options.get("draw"))
 
     def occlusion(
         self, subjects: Sequence[Any], images: Any, conditions: Conditions, out: Path, options: Any, progress: Progress
@@ -157,7 +161,7 @@ class ClassificationTask(Task):
             raise ValueError(f"--fixed-steps and --memory are only for PRISM, and {names} is none")
         for network in networks:
             if options.fixed_steps:
-                steps = whole_numbers(options.fixed_steps)
+                steps = whole_numbers(options.fixed_steps, most=1000)
                 network.fixed_steps = steps if len(steps) > 1 else steps[0]
             if options.memory:
                 network.memory = options.memory  # pyright: ignore[reportAttributeAccessIssue]

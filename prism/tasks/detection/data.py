@@ -13,6 +13,7 @@ from prism.data.coco import CocoImages
 from prism.data.images import unit_pixels
 from prism.data.objects import SceneImages, open_annotated
 from prism.model.creation import Checkpoint
+from prism.tasks.detection.loading import check_design
 
 SIDE = 96  # of scenes, where no detector says it
 
@@ -52,6 +53,8 @@ def open_for(
     masks where a detector finds them.
     """
     found = [checkpoint.metadata for checkpoint in checkpoints]
+    for checkpoint in (checkpoint for checkpoint in checkpoints if checkpoint.file):
+        check_design(checkpoint.metadata, checkpoint.file)
     amodal = {metadata.design.get("amodal", True) for metadata in found} if not visible else {False}
     if len(amodal) > 1 and data == "scenes":
         raise ValueError("some detectors were trained on whole objects, some on visible parts: evaluate them apart")

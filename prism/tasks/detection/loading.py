@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from prism.data.preprocessing import Preprocessing
-from prism.model.metadata import Check, Metadata, checked, one_of, read_metadata, several, text, whole
-from prism.model.weights import load_weights
+from prism.model.checks import LARGEST, Check, checked, one_of, several, text, whole
+from prism.model.creation import with_weights
+from prism.model.metadata import Metadata, read_metadata
 from prism.tasks.detection.network import TITLES, Design, DetectionNetwork, build_network
+from prism.tasks.detection.recipes import NORM_GROUPS
 
 
 def describe(
@@ -46,16 +48,29 @@ class Loaded(NamedTuple):
 DESIGN: dict[str, Check] = {
     "model": text,
     "head": one_of(*TITLES),
-    "width": whole(1, 65_536),
-    "anchor": whole(1, 10_000),
-    "sizes": several(whole(1, 100_000), 1, 100),
-    "longest": whole(1, 100_000),
-    "proposals": whole(1, 1_000_000),
-    "regions": whole(1, 1_000_000),
+    "width": whole(1, LARGEST),
+    "anchor": whole(1, LARGEST),
+    "sizes": several(whole(1, LARGEST), 1, 100),
+    "longest": whole(1, LARGEST),
+    "proposals": whole(1, 100_000),
+    "regions": whole(1, 100_000),
     "norm": one_of(True, False),
     "categories": several(whole(0, 2**53), 0, 100_000),
     "amodal": one_of(True, False),
 }
+
+
+def check_design(metadata: Metadata, path: Path | None) -> dict[str, Any]:
+    """What a file says of its detector, or a sentence what is wrong with it."""
+    said, classes = dict(metadata.design), metadata.classes or []
+    reason = checked(said, DESIGN, "has no key") or ("" if classes else "has no classes")
+    if not reason and len(said.get("categories", classes)) != len(classes):
+        reason = f"has {len(said['categories'])} categories for {len(classes)} classes"
+    if not reason and said.get("norm") and said.get("width", NORM_GROUPS) % NORM_GROUPS:
+        reason = f"width must be a multiple of {NORM_GROUPS} with norm, got {said['width']}"
+    if reason:
+        raise ValueError(f"invalid metadata in {path}: design {reason}")
+    return said
 
 
 def load_detector(path: Path) -> Loaded:
@@ -63,11 +78,8 @@ def load_detector(path: Path) -> Loaded:
     metadata = read_metadata(path)
     if metadata.task != "detection":
         raise ValueError(f"{path} does not hold a detector: train one with a recipe such as scenes-retinanet")
-    classes, said = metadata.classes or [], dict(metadata.design)
-    if reason := checked(said, DESIGN, "has no key"):
-        raise ValueError(f"invalid metadata in {path}: design {reason}")
+    classes, said = metadata.classes or [], check_design(metadata, path)
     categories, _ = said.pop("categories", [*range(1, len(classes) + 1)]), said.pop("amodal", True)
     design = Design(**{**said, "model": metadata.model, "sizes": tuple(said.get("sizes", Design().sizes))})
-    network = build_network(design, len(classes), **metadata.network)
-    load_weights(network, path)
+    network = with_weights(lambda: build_network(design, len(classes), **metadata.network), path)
     return Loaded(network.eval(), design, classes, categories)

@@ -17,7 +17,7 @@ from prism.metrics.average_precision import as_results
 from prism.occlusion.hiding import hide
 from prism.occlusion.masks import mask_generator
 from prism.reporting.figures import COLOURS
-from prism.reporting.files import write_text
+from prism.reporting.files import one_line, write_text
 from prism.reporting.tables import Row
 from prism.tasks.detection.covering import cover
 from prism.tasks.detection.loading import Loaded
@@ -71,7 +71,7 @@ def drawing(picture: Tensor, found: Mapping[str, Tensor], classes: Sequence[str]
         if "masks" in found:
             canvas = draw_segmentation_masks(canvas, found["masks"][:, 0], OPACITY, colours)
         pairs = zip(found["labels"].tolist(), found["scores"].tolist(), strict=True)
-        names = [f"{classes[label - 1]} {score:.2f}" for label, score in pairs]
+        names = [f"{one_line(str(classes[label - 1]))} {score:.2f}" for label, score in pairs]
         side = min(canvas.shape[1:])
         canvas = draw_bounding_boxes(
             canvas,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
+from prism.model.checks import LARGEST, Range, Side
 from prism.tasks.recipe import SCENES, SHIPPED, Recipe
 
 Head = Literal["retinanet", "maskrcnn"]
@@ -20,23 +21,23 @@ class Detection(Recipe):
 
     head: Head = "retinanet"
     """boxes by RetinaNet, or boxes and masks by Mask R-CNN"""
-    frozen: int = 0
+    frozen: Annotated[int, Range(0, 4)] = 0
     """stages of the backbone, from the first, that stay as they are"""
     split: str = "val"
     """the split that is evaluated"""
     amodal: bool = True
     """of scenes: whole objects, or only what is seen of them"""
-    sizes: Annotated[tuple[int, ...], arg(metavar="SIDE...")] = (800,)
+    sizes: Annotated[tuple[int, ...], arg(metavar="SIDE..."), Range(1, LARGEST)] = (800,)
     """short sides of the images: in training one is drawn for each, evaluated is at the last"""
-    longest: int = 1333
+    longest: Side = 1333
     """but no side is longer"""
-    width: int = 256
+    width: Side = 256
     """channels of the feature pyramid and the heads"""
-    anchor: int = 32
+    anchor: Side = 32
     """side of the smallest anchor in pixels"""
-    proposals: int = 1000
+    proposals: Annotated[int, Range(1, 100_000)] = 1000
     """regions of an image that Mask R-CNN sees"""
-    regions: int = 512
+    regions: Annotated[int, Range(1, 100_000)] = 512
     """regions of an image that train Mask R-CNN"""
     norm: bool = False
     """group norms in the feature pyramid and the heads: a short training gets further with them"""
@@ -45,15 +46,10 @@ class Detection(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("longest", "width", "anchor", "proposals", "regions"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.norm and self.width % NORM_GROUPS:
             raise ValueError(f"with norm the width must be a multiple of {NORM_GROUPS}, got {self.width}")
-        if not self.sizes or min(self.sizes) < 1:
-            raise ValueError(f"sizes must be at least one side of at least 1 pixel, got {self.sizes}")
-        if not 0 <= self.frozen <= 4:
-            raise ValueError(f"frozen must be from 0 to 4 stages, got {self.frozen}")
+        if not self.sizes:
+            raise ValueError("sizes must be at least one side")
 
 
 def coco_retinanet() -> Detection:

@@ -17,8 +17,9 @@ from prism.baselines.pyramid import STRIDES, PyramidBackbone
 from prism.data.label_maps import Sides, fitted
 from prism.data.preprocessing import Preprocessing
 from prism.model.backbone import Trace
-from prism.model.metadata import Check, Metadata, checked, either, nothing, number, read_metadata, several, whole
-from prism.model.weights import load_weights
+from prism.model.checks import LARGEST, Check, checked, either, nothing, number, several, whole
+from prism.model.creation import with_weights
+from prism.model.metadata import Metadata, read_metadata
 from prism.tasks.learner import find_prism
 
 CHANNELS_A_GROUP = 4  # of a norm; 32 groups of 128 channels, as published
@@ -160,9 +161,9 @@ def resized(images: Tensor, size: Sides) -> Tensor:
 
 
 DESIGN: dict[str, Check] = {
-    "width": whole(1, 65_536),
+    "width": whole(1, LARGEST),
     "dropout": number(0, 1),
-    "fit": either(nothing, several(whole(1, 100_000), 2, 2)),
+    "fit": either(nothing, several(whole(1, LARGEST), 2, 2)),
 }
 
 
@@ -175,8 +176,9 @@ def load_segmenter(path: Path, **how: Any) -> Inference:
     if reason := checked(said, DESIGN, "has no key") or ("" if metadata.classes else "has no classes"):
         raise ValueError(f"invalid metadata in {path}: design {reason}")
     width, dropout, sides = said.get("width", 256), said.get("dropout", 0.0), said.get("fit")
-    network = SemanticFPN(metadata.model, metadata.classes or [], width, dropout, **metadata.network)
-    load_weights(network, path)
+    network = with_weights(
+        lambda: SemanticFPN(metadata.model, metadata.classes or [], width, dropout, **metadata.network), path
+    )
     return Inference(network, **{"fit": tuple(sides) if sides else None, **how}).eval()
 
 

@@ -2,13 +2,15 @@
 
 from typing import NamedTuple
 
+from prism.model.checks import Side
+
 
 class InferenceOptions(NamedTuple):
     """How a segmenter is applied to an image."""
 
-    window: int | None = None
+    window: Side | None = None
     """slide a square window of this side instead of taking whole images"""
-    stride: int | None = None
+    stride: Side | None = None
     """pixels from one window to the next; by default the window's side"""
     flip: bool = False
     """average over mirrored images too"""

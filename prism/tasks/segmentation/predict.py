@@ -13,6 +13,7 @@ from PIL import Image
 from prism.data.images import check_images, read_image
 from prism.occlusion.runner import Subject
 from prism.reporting.figures import class_colours, contours
+from prism.reporting.files import one_line
 from prism.reporting.tables import Row
 from prism.tasks.segmentation.evaluate import label_pixels
 
@@ -60,7 +61,9 @@ def overlay(pixels: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> F
     axis.imshow(drawn, interpolation="nearest")
     axis.set_axis_off()
     shares = _shares(labels)
-    entries = [Patch(color=to_hex(colours[n]), label=f"{classes[n]} {_per_cent(share)}") for n, share in shares]
+    entries = [
+        Patch(color=to_hex(colours[n]), label=f"{one_line(classes[n])} {_per_cent(share)}") for n, share in shares
+    ]
     axis.legend(handles=entries, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9)
     return figure
 

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from prism.model.checks import LARGEST, Range, Share, Side
 from prism.tasks.recipe import SCENES, SHIPPED, Recipe
 
 
@@ -12,17 +14,17 @@ class Segmentation(Recipe):
 
     task = "segmentation"
 
-    width: int = 256
+    width: Side = 256
     """channels of the pyramid; its branches have half of them"""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """share of channels that the classifier does without in training"""
     splits: tuple[str, ...] = ("val",)
     """splits that are evaluated; the first one names the best epoch"""
-    size: int = 512
+    size: Side = 512
     """side of the squares that training sees; of scenes, of whole images"""
-    fit: tuple[int, int] | None = None
+    fit: Annotated[tuple[int, int], Range(1, LARGEST)] | None = None
     """long and short side that images are fitted into, in training and when evaluated; by default none are"""
-    scales: tuple[float, float] = (0.5, 2.0)
+    scales: Annotated[tuple[float, float], Range(0.05, 10)] = (0.5, 2.0)
     """by how much training shrinks and enlarges images"""
     distortion: bool = True
     """whether training changes brightness, contrast, saturation and hue"""
@@ -31,15 +33,8 @@ class Segmentation(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dropout < 0:
-            raise ValueError(f"dropout must be at least 0, got {self.dropout}")
-        for name in ("size", "width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 < self.scales[0] <= self.scales[1]:
-            raise ValueError(f"scales are the least and the most, both above 0, got {self.scales}")
-        if self.fit is not None and min(self.fit) < 1:
-            raise ValueError(f"sides to fit into must be at least 1, got {self.fit}")
+        if self.scales[0] > self.scales[1]:
+            raise ValueError(f"scales are the least and the most, got {self.scales}")
         if not self.splits:
             raise ValueError("name at least one split to evaluate")
 

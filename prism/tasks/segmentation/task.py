@@ -102,7 +102,7 @@ class SegmentationTask(Task):
     def subjects(
         self, checkpoints: Sequence[Checkpoint], images: LabelledImages, options: InferenceOptions
     ) -> list[Subject]:
-        how = {**options._asdict(), "scales": numbers(options.scales)}
+        how = {**options._asdict(), "scales": numbers(options.scales, 0.05, 10)}
         return subjects_of(checkpoints, images.classes, **how)
 
     def evaluate(

@@ -99,7 +99,7 @@ def test_what_was_kept_is_of_these_very_files_and_labels(pictures: Path, tmp_pat
         (["--data", "{missing}"], "there is no folder"),
         (["--data", "{val}", "--fills", "plaid"], "got 'plaid'"),
         (["--data", "{val}", "--pretrained"], "could not load pretrained weights for resnet10t"),
-        (["--data", "{val}", "--limit", "0"], "limit must be at least 1, got 0"),
+        (["--data", "{val}", "--limit", "0"], "limit must be a whole number from 1 to 1000000000, got 0"),
         (["--data", "{spoilt}"], "spoilt.png cannot be read as an image"),
     ],
 )

@@ -160,9 +160,9 @@ def test_a_file_says_of_which_truth_its_detector_is(tmp_path: Path):
     ("change", "sentence"),
     [
         (dict(sizes=()), "sizes must be at least one side"),
-        (dict(width=0), "width must be at least 1, got 0"),
-        (dict(frozen=5), "frozen must be from 0 to 4 stages, got 5"),
-        (dict(vq=-1.0), r"vq must be at least 0, got -1\.0"),
+        (dict(width=0), "width must be a whole number from 1 to 4096, got 0"),
+        (dict(frozen=5), "frozen must be a whole number from 0 to 4, got 5"),
+        (dict(vq=-1.0), r"vq must be a number from 0 to 1e\+09, got -1\.0"),
     ],
 )
 def test_wrong_settings_are_one_sentence(change: dict[str, object], sentence: str):

@@ -122,9 +122,9 @@ def test_a_dry_run_of_the_papers_segmenter_names_its_costs(monkeypatch: pytest.M
     ("changes", "sentence"),
     [
         (dict(scales=(2.0, 0.5)), r"scales are the least and the most"),
-        (dict(fit=(0, 3)), r"sides to fit into must be at least 1, got \(0, 3\)"),
-        (dict(size=0), "size must be at least 1, got 0"),
-        (dict(dropout=-0.1), "dropout must be at least 0, got -0.1"),
+        (dict(fit=(0, 3)), "fit must be a whole number from 1 to 4096, got 0"),
+        (dict(size=0), "size must be a whole number from 1 to 4096, got 0"),
+        (dict(dropout=-0.1), r"dropout must be a number from 0 to 1, got -0\.1"),
         (dict(splits=()), "name at least one split"),
     ],
 )
