@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check bench docs results
+.PHONY: setup demo test check bench docs results attack audit
 
 setup: .venv/ready
 
@@ -22,6 +22,15 @@ demo: setup  ## trains PRISM and a PVTv2 on generated scenes, hides parts of ima
 
 test: setup  ## by two workers of one thread each; TESTS=--no-skips fails where a test is skipped
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
+
+attack: setup  ## ten minutes of bad inputs on one core: counts into results/reliability
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attack --seed 0 --minutes 10 --out results/reliability
+
+ADVISORIES := https://pypi.org/pypi/pip/23.0/json
+audit: setup  ## known vulnerabilities of the pinned packages, where the index of advisories can be reached
+	@if $(BIN)/python -c 'import json, urllib.request as web; json.load(web.urlopen("$(ADVISORIES)", timeout=10))["vulnerabilities"][0]' 2>/dev/null; \
+	then $(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip --progress-spinner off; \
+	else echo "the index of advisories at pypi.org cannot be reached: nothing was audited"; fi
 
 check: setup
 	$(BIN)/ruff check .
