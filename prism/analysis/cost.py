@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import torch
 from torch import nn
 
 from prism.analysis.variants import switched
@@ -39,9 +38,6 @@ def images_per_second(
     progress: Callable[[str], None],
 ) -> dict[str, dict[str, float]]:
     """Of all models in turn on the CPU, with their spread. One whose mean `steps` are given is forced to take them."""
-    taken: dict[str, nn.Module] = {
-        name: (switched(model) if name in steps and isinstance(model, Prism) else model).cpu()
-        for name, model in models.items()
-    }
-    timed = speed.measure(taken, dict(steps), [side], [batch], torch.float32, False, repeats, progress)
+    cases = speed.make_cases({name: model.cpu() for name, model in models.items()}, steps, [side], [batch])
+    timed = speed.measure(cases, repeats, progress=progress)
     return {row["model"]: {"images/s": row["images/s"], "spread": row["spread"]} for row in timed}

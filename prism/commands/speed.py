@@ -17,6 +17,7 @@ def speed(
     size: str = "224",
     batch: str = "1,16",
     dtype: str = "float32",
+    engine: str = "eager",
     compile: bool = False,
     threads: Annotated[int, Range(1, 1024)] | None = None,
     repeats: Annotated[int, Range(2, 1000)] = 10,
@@ -30,7 +31,8 @@ def speed(
         size: sides of the images, comma-separated
         batch: batch sizes, comma-separated
         dtype: float32 or bfloat16 (autocast)
-        compile: time torch.compile(model) instead
+        engine: eager, compile, onnxruntime, openvino or program, comma-separated: all in one interleaved run
+        compile: the same as --engine compile
         threads: of the CPU; all by default
         repeats: how often everything is timed
         steps: force these mean steps on every PRISM model without steps of its own
@@ -38,7 +40,8 @@ def speed(
     """
     import torch
 
-    from prism.metrics.speed import measure
+    from prism.export.planned import runner
+    from prism.metrics.speed import make_cases, measure
     from prism.model.backbone import Prism
     from prism.model.creation import check_size, create
     from prism.reporting import provenance, tables
@@ -47,7 +50,10 @@ def speed(
         raise ValueError(f"dtype must be float32 or bfloat16, got {dtype!r}")
     if not models:
         raise ValueError("name at least one model")
-    torch.set_num_threads(threads or os.cpu_count() or 1)
+    engines = ["compile"] if compile else engine.split(",")
+    if dtype != "float32" and (other := {*engines} - {"eager", "compile"}):
+        raise ValueError(f"{dtype} is timed in PyTorch alone, not by {', '.join(sorted(other))}")
+    torch.set_num_threads(threads := threads or os.cpu_count() or 1)
     networks, forced = {}, {}
     for spec in models:
         name, _, own = spec.partition("@")
@@ -60,8 +66,13 @@ def speed(
     for spec, network in networks.items():
         for side in sizes:
             check_size(network, spec, (side, side))
+    starts = {name: runner(name, sizes[0], threads) for name in engines}
     with tables.progress() as said:
-        rows = measure(networks, forced, sizes, batches, kind, compile, repeats, said)
+        cases = []
+        for name, start in starts.items():
+            said(f"preparing {name}")
+            cases += make_cases(networks, forced, sizes, batches, name, start, kind)
+        rows = measure(cases, repeats, kind, said)
     tables.show(rows, f"{torch.get_num_threads()} threads, {repeats} repeats, torch {torch.__version__}")
     if out:
         note = (

@@ -17,11 +17,14 @@ from prism.model.refinement import Hoisted, RefinementStep, State, Watch
 class GraphLoop:
     """`refine_until_halted` as an operator; `steps` (B,) are those of the images that were seen last.
 
+    `most` (B,) is the most steps that each image may take; without it, the stage's own.
+
     A graph cannot shrink its batch: an image that has halted stays, with weight 0, until all have.
     """
 
     def __init__(self) -> None:
         self.steps: Tensor | None = None
+        self.most: Tensor | None = None
 
     def __call__(
         self,
@@ -33,9 +36,11 @@ class GraphLoop:
         watch: Watch,
         save_memory: bool,
     ) -> Refined:
-        advance = _Advance(step, unit, max_steps, watch)
+        advance = _Advance(step, unit, watch)
         weights = dict(advance.named_parameters()) | dict(advance.named_buffers())
-        kept = (*hoisted.positions.grid, hoisted.positions.axes, hoisted.queries.axes, hoisted.squared_norms)
+        total = at_least_float32(torch.zeros_like(state.tokens[:, 0, 0]))
+        most = torch.full_like(total, max_steps, dtype=torch.long) if self.most is None else self.most
+        kept = (*hoisted.positions.grid, hoisted.positions.axes, hoisted.queries.axes, hoisted.squared_norms, most)
         kept += () if state.evidence is None else (state.evidence,)
 
         def goes_on(running: Tensor, *_: Tensor) -> Tensor:
@@ -46,7 +51,6 @@ class GraphLoop:
             named = dict(zip(weights, given[-len(weights) :], strict=True))
             return functional_call(advance, named, given[: -len(weights)])
 
-        total = at_least_float32(torch.zeros_like(state.tokens[:, 0, 0]))
         carried = (
             torch.ones_like(total, dtype=torch.bool),
             torch.zeros_like(total, dtype=torch.long),
@@ -63,9 +67,9 @@ class GraphLoop:
 class _Advance(nn.Module):
     """One step of every image, and the decision after it."""
 
-    def __init__(self, step: RefinementStep, unit: nn.Module, max_steps: int, watch: Watch):
+    def __init__(self, step: RefinementStep, unit: nn.Module, watch: Watch):
         super().__init__()
-        self.step, self.unit, self.max_steps, self.watch = step, unit, max_steps, watch
+        self.step, self.unit, self.watch = step, unit, watch
 
     def forward(
         self,
@@ -81,11 +85,12 @@ class _Advance(nn.Module):
         axes: Tensor,
         query_axes: Tensor,
         squared_norms: Tensor,
+        most: Tensor,  # (B,)
         evidence: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         grid = height, width
         hoisted = Hoisted(Positions(axes, grid), Positions(query_axes, grid), squared_norms)
         tokens, where, _, _ = self.step(State(tokens, slots, evidence), hoisted, self.watch)
-        weight, halted, total = decide(self.unit(tokens), total, last=t == self.max_steps)
+        weight, halted, total = decide(self.unit(tokens), total, last=t >= most)
         mixture = torch.addcmul(mixture, weight.where(running, 0)[:, None, None].to(tokens.dtype), tokens)
         return running & ~halted, steps + running, total, mixture, tokens, self.step.next_slots(slots, where), t + 1

@@ -4,9 +4,10 @@ A machine's speed drifts, so every model runs in every repeat, one after the oth
 ratio within a repeat. The peak of the machine's own matrix product is measured in the same repeats.
 """
 
+import copy
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,27 +18,35 @@ from prism.model.backbone import Prism
 from prism.model.compilation import never_compile
 
 PEAK_SIDE = 1024
+PLANNED = 100  # images of a plan: a mean of 2.53 steps is kept exactly
 IMAGES_A_REPEAT = 10  # at batch 1 a mean of 2.5 steps needs several images
 
 
 class Case(NamedTuple):
     model: str
+    engine: str
     size: int
     batch: int
     forward: Callable[[], object]
-    forwards: int  # in a repeat
     macs: float  # of an image
 
 
+def planned_steps(means: Sequence[float], images: int = PLANNED) -> Tensor:
+    """(images, stages), floor or ceiling of each stage's mean, which is kept; stages differ in the images of either."""
+    numbers = range(images + 1)
+    ends = [[int(mean * n + place / len(means)) for n in numbers] for place, mean in enumerate(means)]
+    return torch.tensor(ends).diff().mT
+
+
 class ForcedSteps(nn.Module):
-    """A halting unit that decides by plan: images take floor or ceiling of `mean` steps, `mean` in the long run.
+    """A halting unit that decides by plan (images,), over and over.
 
     It asks the real unit too, so that its cost is in the measurement, and halts through the real loop.
     """
 
-    def __init__(self, unit: nn.Module, mean: float, phase: float):
+    def __init__(self, unit: nn.Module, plan: Tensor):
         super().__init__()
-        self.unit, self.mean, self.phase = unit, mean, phase
+        self.unit, self.plan = unit, plan
         self.images = 0
         self.left = torch.zeros(0, dtype=torch.long)
 
@@ -47,58 +56,77 @@ class ForcedSteps(nn.Module):
     @never_compile
     def _decide(self, probability: Tensor) -> Tensor:
         if not len(self.left):
-            self.left = torch.tensor([self._steps(self.images + i) for i in range(len(probability))])
+            self.left = self.plan[torch.arange(self.images, self.images + len(probability)) % len(self.plan)]
             self.images += len(probability)
         last = self.left == 1
         self.left = (self.left - 1)[~last]
         return last.to(probability)
 
-    def _steps(self, image: int) -> int:
-        return int(self.mean * (image + 1) + self.phase) - int(self.mean * image + self.phase)
-
 
 def force_steps(model: Prism, means: Sequence[float]) -> None:
     """Let every stage halt after the given mean number of steps."""
+    check_steps(model, means)
+    for stage, plan in zip(model.stages, planned_steps(means).T, strict=True):
+        stage.add_module("halting", ForcedSteps(stage.get_submodule("halting"), plan))
+
+
+def check_steps(model: Prism, means: Sequence[float]) -> None:
     if min(means) < 1 or max(means) > model.max_steps:
         raise ValueError(f"steps must lie between 1 and {model.max_steps}, got {', '.join(map(str, means))}")
-    for index, (stage, mean) in enumerate(zip(model.stages, means, strict=True)):
-        unit = stage.get_submodule("halting")
-        stage.add_module("halting", ForcedSteps(unit, mean, phase=index / len(means)))  # stages differ in the images
+
+
+Runner = Callable[[Tensor], object]
+
+
+def with_steps(model: nn.Module, means: Sequence[float] | None) -> nn.Module:
+    """A copy of a PRISM that takes these mean steps; any other model as it is."""
+    if means and isinstance(model, Prism):
+        model = copy.deepcopy(model)
+        force_steps(model, means)
+    return model
+
+
+def make_cases(
+    models: Mapping[str, nn.Module],
+    steps: Mapping[str, Sequence[float]],
+    sizes: Sequence[int],
+    batches: Sequence[int],
+    engine: str = "eager",
+    runner: Callable[[nn.Module, Sequence[float] | None], Runner] = with_steps,
+    dtype: torch.dtype = torch.float32,
+) -> list[Case]:
+    """Every model at every size and batch; `steps` names the PRISM models whose mean steps are forced."""
+    found = []
+    for name, model in models.items():
+        means = steps.get(name)
+        run = runner(model.eval(), means)
+        for size in sizes:
+            macs = _macs(model, means, size)
+            for batch in batches:
+                images = torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(0))
+                found.append(Case(name, engine, size, batch, _forward(run, images, dtype), macs))
+    return found
 
 
 def measure(
-    models: dict[str, nn.Module],
-    steps: dict[str, Sequence[float]],
-    sizes: Sequence[int],
-    batches: Sequence[int],
-    dtype: torch.dtype,
-    compiled: bool,
+    cases: Sequence[Case],
     repeats: int,
+    dtype: torch.dtype = torch.float32,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """Rows of images per second. `steps` names the PRISM models whose halting is forced to given means."""
-    for name, means in steps.items():
-        force_steps(models[name], means)  # pyright: ignore[reportArgumentType]
-    cases = []
-    for name, model in models.items():
-        for size in sizes:
-            macs = _macs(model, steps.get(name), size)
-            runner = torch.compile(model.eval()) if compiled else model.eval()
-            for batch in batches:
-                images = torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(0))
-                forward = _forward(runner, images, dtype)
-                progress(f"warming up {name} at {size} px, batch {batch}")
-                for _ in range(3):
-                    forward()
-                cases.append(Case(name, size, batch, forward, -(-IMAGES_A_REPEAT // batch), macs))
+    """Rows of images per second. Ratios are to the first model, by the same engine on the same images."""
+    for case in cases:
+        progress(f"warming up {case.model} by {case.engine} at {case.size} px, batch {case.batch}")
+        for _ in range(3):
+            case.forward()
     peaks, seconds = [], {case: [] for case in cases}
     matrix = torch.randn(PEAK_SIDE, PEAK_SIDE).to(dtype)
     for repeat in range(repeats):
         progress(f"repeat {repeat + 1} of {repeats}")
         peaks.append(2 * PEAK_SIDE**3 / _seconds(lambda: matrix @ matrix, 1))
         for case in cases:
-            seconds[case].append(_seconds(case.forward, case.forwards))
-    return [_row(case, cases, seconds, statistics.median(peaks), dtype, compiled) for case in cases]
+            seconds[case].append(_seconds(case.forward, -(-IMAGES_A_REPEAT // case.batch)))
+    return [_row(case, cases, seconds, statistics.median(peaks), dtype) for case in cases]
 
 
 def _macs(model: nn.Module, steps: Sequence[float] | None, size: int) -> float:
@@ -107,10 +135,10 @@ def _macs(model: nn.Module, steps: Sequence[float] | None, size: int) -> float:
     return macs_by_module(model, (size, size))[""]
 
 
-def _forward(model: nn.Module | Callable[..., Any], images: Tensor, dtype: torch.dtype) -> Callable[[], object]:
+def _forward(run: Runner, images: Tensor, dtype: torch.dtype) -> Callable[[], object]:
     def forward() -> object:
         with torch.inference_mode(), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-            return model(images)
+            return run(images)
 
     return forward
 
@@ -123,19 +151,19 @@ def _seconds(run: Callable[[], object], times: int) -> float:
 
 
 def _row(
-    case: Case, cases: list[Case], seconds: dict[Case, list[float]], peak: float, dtype: torch.dtype, compiled: bool
+    case: Case, cases: Sequence[Case], seconds: dict[Case, list[float]], peak: float, dtype: torch.dtype
 ) -> dict[str, Any]:
-    first = next(c for c in cases if (c.size, c.batch) == (case.size, case.batch))
+    first = next(c for c in cases if (c.engine, c.size, c.batch) == (case.engine, case.size, case.batch))
     times = seconds[case]
     median = statistics.median(times)
     ratio = statistics.median(a / b for a, b in zip(seconds[first], times, strict=True))
     low, _, high = statistics.quantiles(times, n=4)
     return {
         "model": case.model,
+        "engine": case.engine,
         "px": case.size,
         "batch": case.batch,
         "dtype": str(dtype).removeprefix("torch."),
-        "compiled": str(compiled).lower(),
         "images/s": case.batch / median,
         "spread": (high - low) / median,
         f"ratio to {first.model}": ratio,

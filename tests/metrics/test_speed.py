@@ -2,7 +2,7 @@ import pytest
 import timm
 import torch
 
-from prism.metrics.speed import force_steps, measure
+from prism.metrics.speed import force_steps, make_cases, measure
 from tests.model.small import pictures, small_prism
 
 
@@ -28,7 +28,7 @@ def test_steps_out_of_range_are_named():
 
 def test_rows():
     models = {"ours": small_prism().eval(), "theirs": timm.create_model("resnet10t")}
-    rows = measure(models, {"ours": (2.0,) * 4}, [32, 64], [1, 2], torch.float32, compiled=False, repeats=2)
+    rows = measure(make_cases(models, {"ours": (2.0,) * 4}, [32, 64], [1, 2]), repeats=2)
     assert [(row["model"], row["px"], row["batch"]) for row in rows] == [
         (model, px, batch) for model in models for px in (32, 64) for batch in (1, 2)
     ]

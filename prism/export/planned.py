@@ -1,0 +1,88 @@
+"""Networks in every engine, for `prism speed`: PRISM takes planned steps through its live loop in each.
+
+B images.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from prism.export.engines import ENGINES, open_engine
+from prism.export.exportable import Exportable, program
+from prism.export.formats import FORMATS
+from prism.export.looping import GraphLoop
+from prism.metrics.speed import PLANNED, Runner, check_steps, planned_steps, with_steps
+from prism.model.backbone import Prism
+from prism.model.metadata import Metadata
+
+
+class Planned(Exportable):
+    """Takes the steps of a plan (images, stages): an image says by its first number which of them are its own.
+
+    A graph has no memory of the images that it has seen. The halting units are still asked: their cost counts.
+    """
+
+    def __init__(self, network: Prism, means: Sequence[float]):
+        super().__init__(network)
+        check_steps(network, means)
+        self.register_buffer("plan", planned_steps(means))
+        for stage in self._stages:
+            stage.add_module("halting", _Unheard(stage.halting))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        planned = self.get_buffer("plan")[images[:, 0, 0, 0].long()]
+        for place, stage in enumerate(self._stages):
+            assert isinstance(stage.refine, GraphLoop)
+            stage.refine.most = planned[:, place]
+        return super().forward(images)
+
+
+class _Unheard(nn.Module):
+    """A halting unit that never reaches 1."""
+
+    def __init__(self, unit: nn.Module):
+        super().__init__()
+        self.unit = unit
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return 1e-6 * self.unit(tokens)
+
+
+def runner(engine: str, size: int, threads: int) -> Callable[[nn.Module, Sequence[float] | None], Runner]:
+    """For `make_cases`: what runs a network at mean steps by this engine, exported with images of about `size`."""
+    if engine not in ENGINES:
+        raise ValueError(f"no engine is called {engine!r}; there are {', '.join(ENGINES)}")
+    suffixes, _ = ENGINES[engine]
+
+    def start(model: nn.Module, means: Sequence[float] | None) -> Runner:
+        if not suffixes:
+            return open_engine(engine, with_steps(model, means), threads)
+        if means and isinstance(model, Prism):
+            return _numbered(_exported(engine, Planned(model, means), size, threads))
+        return _exported(engine, Exportable(model), size, threads)
+
+    return start
+
+
+def _exported(engine: str, network: Exportable, size: int, threads: int) -> Runner:
+    to = next(form for form in FORMATS.values() if form.engine == engine)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"network{to.suffix}"
+        to.write(program(network, size), network.names, file, Metadata())
+        return open_engine(engine, file, threads)
+
+
+def _numbered(run: Runner) -> Runner:
+    """Numbers the images that it runs."""
+    seen = 0
+
+    def numbered(images: Tensor) -> object:
+        nonlocal seen
+        images[:, 0, 0, 0] = torch.arange(seen, seen + len(images)) % PLANNED
+        seen += len(images)
+        return run(images)
+
+    return numbered
