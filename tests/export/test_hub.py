@@ -51,10 +51,10 @@ def test_push_uploads_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         def __init__(self, **_: Any):
             pass
 
-        def create_repo(self, repo_id: str, exist_ok: bool) -> Any:
+        def create_repo(self, repo_id: str, **_: Any) -> Any:
             return SimpleNamespace(repo_id=repo_id)
 
-        def upload_folder(self, repo_id: str, folder_path: Path, commit_message: str) -> None:
+        def upload_folder(self, repo_id: str, folder_path: Path, **_: Any) -> None:
             sent[repo_id] = {file.name for file in Path(folder_path).iterdir()}
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
