@@ -71,7 +71,10 @@ def metadata_of(header: Mapping[str, str], path: Path) -> Metadata:
         for key, wrong in CHECKS.items():
             if key in found and (reason := wrong(found[key])):
                 raise ValueError(f"{key} {reason}")
-        if found.get("task", "classification") == "classification" and found["preprocessing"].get("crop", 1) is None:
+        if (
+            found.get("task", "classification") == "classification"
+            and found.get("preprocessing", {}).get("crop", 1) is None
+        ):
             raise ValueError("preprocessing crop is missing: a classifier sees images of one size")
         if found.get("titles") and len(found["titles"]) != len(found.get("classes") or ()):
             raise ValueError("titles are not as many as classes")
