@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check bench docs results attack audit
+.PHONY: setup demo test check bench docs results attack audit torture
 
 setup: .venv/ready
 
@@ -31,6 +31,9 @@ audit: setup  ## known vulnerabilities of the pinned packages, where the index o
 	@if $(BIN)/python -c 'import json, urllib.request as web; json.load(web.urlopen("$(ADVISORIES)", timeout=10))["vulnerabilities"][0]' 2>/dev/null; \
 	then $(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip --progress-spinner off; \
 	else echo "the index of advisories at pypi.org cannot be reached: nothing was audited"; fi
+
+torture: setup  ## trainings killed 100 times must end as undisturbed ones; into results/reliability, see there for how long
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
 
 check: setup
 	$(BIN)/ruff check .

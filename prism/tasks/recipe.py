@@ -16,7 +16,18 @@ SHIPPED = (*LEAN, "ffn_ratio=3", "slot_ratio=3", "code_width=0.5", "evidence=Fal
 SCENES = ("code_decay=0.9", "max_steps=3")  # and for generated scenes
 
 # fields that change how a run is carried out, not what comes of it: a resumed run may change them
-PRACTICAL = {"prism_network", "out", "dry_run", "workers", "device", "shard", "save_every", "keep", "log_every"}
+PRACTICAL = {
+    "prism_network",
+    "out",
+    "dry_run",
+    "devices",
+    "workers",
+    "device",
+    "shard",
+    "save_every",
+    "keep",
+    "log_every",
+}
 
 Schedule = Literal["cosine", "poly", "steps", "constant"]
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -31,7 +42,9 @@ class Recipe:
     out: Path = Path("runs/train")
     """folder of the run; an interrupted one resumes there"""
     dry_run: bool = False
-    """print what would be done, take one step on noise, and write nothing"""
+    """print what would be done and what it would cost, take one step on noise, and write nothing"""
+    devices: Count = 1
+    """GPUs that a dry run reckons with; what starts the processes decides how many there are"""
     model: str = "prism_nano"
     """a PRISM variant or any timm model"""
     network: Annotated[tuple[str, ...] | None, arg(metavar="KEY=VALUE...")] = None

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from prism.metrics.complexity import parameters
+from prism.tasks.classification.recipes import Classification
 from prism.tasks.recipe import Recipe
 from prism.tasks.registry import find_task
-from prism.training import loop, report
+from prism.training import cost, loop, report
 from prism.training.lock import locked
 
 
@@ -34,4 +35,5 @@ def rehearse(recipe: Recipe) -> str:
     torch.stack(list(outcome.losses.values())).sum().backward()
     losses = ", ".join(f"{name} {float(value.detach()):.3f}" for name, value in outcome.losses.items())
     first = f"{recipe.model}, {parameters(learner.network) / 1e6:.2f} M parameters; one step on noise: {losses}"
-    return f"{first}\n{task.cost(recipe, classes)}"
+    expected = cost.sentences(recipe, learner.network) if isinstance(recipe, Classification) else []
+    return "\n".join([first, task.cost(recipe, classes), *expected])
