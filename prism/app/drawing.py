@@ -65,13 +65,13 @@ def _in_words(count: int) -> str:
     return "ten" if count == 10 else str(count)
 
 
-def _costs(found: Explanation) -> list[tuple[str, float, float]]:
-    """Rows of words, multiply-accumulates and their share of the largest."""
+def _costs(found: Explanation) -> list[tuple[str, float, float, bool]]:
+    """Rows of words, multiply-accumulates, their share of the largest, and whether every image costs the same."""
     whole, hidden, _, brief = found.readings
-    rows = [(f"PRISM, {each.title}", each.answers[0].macs) for each in (whole, hidden, brief)]
-    rows += [(f"{answer.network}, always", answer.macs) for answer in whole.answers[1:]]
-    most = max(macs for _, macs in rows)
-    return [(words, macs, macs / most) for words, macs in rows]
+    rows = [(f"PRISM, {each.title}", each.answers[0].macs, False) for each in (whole, hidden, brief)]
+    rows += [(f"{answer.network}, always", answer.macs, True) for answer in whole.answers[1:]]
+    most = max(macs for _, macs, _ in rows)
+    return [(words, macs, macs / most, constant) for words, macs, constant in rows]
 
 
 # ---- slots and prototypes

@@ -18,7 +18,7 @@ from prism.data.scenes import SHAPES, Scenes
 from prism.occlusion.settings import CLEAN, Setting
 
 CHOICE = 8  # samples to choose from
-EXAMPLES = 96  # images in which prototypes are searched, a few seconds of a small network
+EXAMPLES = 160  # images in which prototypes are searched, a few seconds of a small network
 PER_CODE = 3  # examples per prototype
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from prism.app import server
 from prism.app.networks import open_players
+from prism.app.stories import STORIES
 from prism.cli import main
 from prism.data.scenes import SHAPES
 from tests.app.small import SIZE, save_baseline, save_prism
@@ -30,11 +31,12 @@ def test_costs_are_known_from_the_start(tmp_path: Path):
 
 def test_without_a_file_those_of_the_package_play(monkeypatch):
     monkeypatch.setattr("prism.app.samples.EXAMPLES", 2)
-    photographs = server.open_playgrounds(None, None, None)[-1]
-    assert photographs.name == "Photographs"
+    scenes, photographs = server.open_playgrounds(None, None, None)
+    assert (scenes.name, photographs.name) == ("Scenes", "Photographs")
+    assert scenes.players.baseline is not None
+    assert scenes.players.baseline.name == "pvt_v2_b0"
+    assert [sample.note for sample in scenes.samples] == [story.note for story in STORIES]
     assert photographs.players.titles[0] == "tench"
-    assert photographs.players.baseline is not None
-    assert photographs.players.baseline.name == "pvt_v2_b0"
     assert "Grace Hopper" in photographs.samples[0].note
 
 

@@ -1,13 +1,10 @@
 """The page in a real browser."""
 
+import os
 import re
 import shutil
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,8 @@ from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from prism.app.intake import EASEL, read_url
+from tests.app import load
+from tests.app.served import PATIENCE, Server, served
 from tests.app.test_intake import as_png
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -32,47 +31,23 @@ FLAGS = [
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 ]
-PATIENCE = 60_000  # ms; a busy machine is slow, not wrong
 PHONE = {"width": 390, "height": 844}
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=1000 * PATIENCE)
 Visit = Callable[..., Page]
-
-
-@contextmanager
-def served(*words: str) -> Iterator[str]:
-    """A server of its own process. Afterwards: whatever was sent to it, it wrote no traceback."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    place = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", *(word.format(port=port) for word in words)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert server.stdout is not None
-    try:
-        assert server.stdout.readline() == f"the playground is at {place}; Ctrl-C ends it\n", server.stdout.read()
-        until = time.monotonic() + PATIENCE / 1000
-        while not _listens(port):
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        yield place
-    finally:
-        server.terminate()
-        with server.stdout:
-            said = server.stdout.read()
-        server.wait()
-    assert not said
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served("tests.app.small", str(tmp_path_factory.mktemp("weights")), "{port}") as place:
-        yield place
+    with served("tests.app.small", str(tmp_path_factory.mktemp("weights")), "{port}") as server:
+        yield server.address
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[Server]:
+    """The page as `prism app` opens it."""
+    with served("prism.cli", "app", "--port", "{port}") as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +67,7 @@ def visit(browser: Browser, address: str) -> Iterator[Visit]:
     def arrive(place: str = address, **how: Any) -> Page:
         contexts.append(browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | how)))
         page = contexts[-1].new_page()
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(1000 * PATIENCE)
         own = (f"{place}/", "data:", "blob:")
         page.on("request", lambda request: strangers.append(request.url) if not request.url.startswith(own) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -285,3 +260,18 @@ def test_it_fits_the_screen_and_everyone_can_read_it(visit: Visit, viewport: dic
     assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
     found = Axe().run(page).response["violations"]
     assert [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")] == []
+
+
+def test_the_default_page_opens_soon_with_both_sets(visit: Visit, shipped: Server):
+    started = time.perf_counter()
+    page = visit(shipped.address)
+    seconds = time.perf_counter() - started
+    crowd = os.getloadavg()[0] / (os.cpu_count() or 1)  # processes per core: a share of a core takes longer
+    assert seconds < 3 * max(1, crowd)
+    page.get_by_label("Photographs").click()
+    expect(page.locator(".known:visible")).to_contain_text("tench, English springer")
+    expect(page.locator(".answer b").first).to_have_text("none of the ten")
+
+
+def test_visitors_under_load_are_answered_and_do_not_meet(shipped: Server):
+    assert load.measure(shipped, visitors=3, seconds=3)["answers"] > 0
