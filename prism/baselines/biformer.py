@@ -7,11 +7,10 @@ loaded through `prism.baselines.official`.
 from typing import Any
 
 from timm.layers import DropPath, Mlp, trunc_normal_
-from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
 
 from prism.baselines.attention import attend
-from prism.baselines.cards import card
+from prism.baselines.cards import register
 from prism.baselines.channels_last import DepthwiseConv
 from prism.baselines.routing import BiLevelRoutingAttention
 from prism.baselines.staged import Stage, StagedBackbone, drop_path_rates
@@ -116,49 +115,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     # At 112 px a query sees 64, 64 and 49 tokens, about as many as in the tiny variant at 224 px (64 in each stage).
     "biformer_nano": dict(widths=(32, 64, 128, 256), depths=(2, 2, 6, 2), routed=(4, 16, 49)),
     "biformer_tiny": dict(),
+    # The configuration of the next two has not been checked against the official code.
     "biformer_small": dict(depths=(4, 4, 18, 4)),
     "biformer_base": dict(widths=(96, 192, 384, 768), depths=(4, 4, 18, 4)),
 }
-
-
-def _card(name: str) -> dict[str, Any]:
-    size, pool = (112, 4) if name.endswith("nano") else (224, 7)
-    return card(
-        size,
-        pool,
-        first_conv="stages.0.downsample.0",
-        classifier="head.fc",
-        license="mit",
-        origin_url="https://github.com/rayleizhu/BiFormer",
-    )
-
-
-default_cfgs = generate_default_cfgs({f"{name}.untrained": _card(name) for name in VARIANTS})
-
-
-def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> BiFormer:
-    features = dict(out_indices=(0, 1, 2, 3), feature_cls="getter")
-    return build_model_with_cfg(BiFormer, name, pretrained, feature_cfg=features, **{**VARIANTS[name], **kwargs})
-
-
-@register_model
-def biformer_nano(pretrained: bool = False, **kwargs: Any) -> BiFormer:
-    """Sized against `prism_nano`, for images of 112 px."""
-    return _create("biformer_nano", pretrained, kwargs)
-
-
-@register_model
-def biformer_tiny(pretrained: bool = False, **kwargs: Any) -> BiFormer:
-    return _create("biformer_tiny", pretrained, kwargs)
-
-
-@register_model
-def biformer_small(pretrained: bool = False, **kwargs: Any) -> BiFormer:
-    """Its configuration has not been checked against the official code."""
-    return _create("biformer_small", pretrained, kwargs)
-
-
-@register_model
-def biformer_base(pretrained: bool = False, **kwargs: Any) -> BiFormer:
-    """Its configuration has not been checked against the official code."""
-    return _create("biformer_base", pretrained, kwargs)
+register(
+    BiFormer,
+    VARIANTS,
+    first_conv="stages.0.downsample.0",
+    classifier="head.fc",
+    license="mit",
+    origin_url="https://github.com/rayleizhu/BiFormer",
+)

@@ -9,17 +9,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from timm.layers import lecun_normal_
-from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from prism.baselines.cards import card
+from prism.baselines.cards import register
 from prism.baselines.latents import Layer, State, fourier_positions
-from prism.baselines.staged import check_format, checked_images
+from prism.baselines.staged import Baseline, Indices, Maps, checked_images
 
 
-class BiXT(nn.Module):
+class BiXT(Baseline):
     """Classifies by the mean of its latents. Its maps, all of one stride, are the tokens of the two-way layers.
 
     `patch` is the side of the convolution that makes tokens and `stride` its step; images are padded to a multiple of
@@ -117,27 +116,16 @@ class BiXT(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(images))
 
-    def forward_intermediates(
-        self,
-        x: Tensor,
-        indices: int | list[int] | None = None,
-        norm: bool = False,
-        stop_early: bool = False,
-        output_fmt: str = "NCHW",
-        intermediates_only: bool = False,
-    ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
-        """timm's contract: the latents, and the tokens after two-way layers as maps. They have no norm to apply."""
-        check_format(output_fmt)
+    def intermediates(self, images: Tensor, indices: Indices, norm: bool, stop_early: bool) -> Maps:
+        """The latents, and the tokens after two-way layers as maps. They have no norm to apply."""
         take, last = feature_take_indices(self._two_way_layers(), indices)
-        state, size = self.start(x)
+        state, size = self.start(images)
         maps = []
         for index in range(last + 1):
             state = self.run(self.blocks[index : index + 1], state)
             maps.append(state.tokens.mT.unflatten(2, size))
-        taken = [maps[index] for index in take]
-        if intermediates_only:
-            return taken
-        return (state if stop_early else self.run(self.blocks[last + 1 :], state)).latents, taken
+        state = state if stop_early else self.run(self.blocks[last + 1 :], state)
+        return state.latents, [maps[index] for index in take]
 
     def _two_way_layers(self) -> int:
         return min(len(self.blocks), len(self.feature_info))
@@ -185,47 +173,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bixt_tiny_patch16_s8": dict(stride=8),
     "bixt_tiny_patch16_s4": dict(stride=4),
 }
-
-
-def _card(name: str) -> dict[str, Any]:
-    return card(
-        112 if name.endswith("nano") else 224,
-        first_conv="patch_embed",
-        classifier="head",
-        license="apache-2.0",
-        origin_url="https://github.com/mrkshllr/BiXT",
-    )
-
-
-default_cfgs = generate_default_cfgs({f"{name}.untrained": _card(name) for name in VARIANTS})
-
-
-def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> BiXT:
-    features = dict(out_indices=3, feature_cls="getter")
-    return build_model_with_cfg(BiXT, name, pretrained, feature_cfg=features, **{**VARIANTS[name], **kwargs})
-
-
-@register_model
-def bixt_nano(pretrained: bool = False, **kwargs: Any) -> BiXT:
-    """Sized against `prism_nano`, for images of 112 px."""
-    return _create("bixt_nano", pretrained, kwargs)
-
-
-@register_model
-def bixt_tiny_patch16(pretrained: bool = False, **kwargs: Any) -> BiXT:
-    return _create("bixt_tiny_patch16", pretrained, kwargs)
-
-
-@register_model
-def bixt_tiny_patch16_d13(pretrained: bool = False, **kwargs: Any) -> BiXT:
-    return _create("bixt_tiny_patch16_d13", pretrained, kwargs)
-
-
-@register_model
-def bixt_tiny_patch16_s8(pretrained: bool = False, **kwargs: Any) -> BiXT:
-    return _create("bixt_tiny_patch16_s8", pretrained, kwargs)
-
-
-@register_model
-def bixt_tiny_patch16_s4(pretrained: bool = False, **kwargs: Any) -> BiXT:
-    return _create("bixt_tiny_patch16_s4", pretrained, kwargs)
+register(
+    BiXT,
+    VARIANTS,
+    out_indices=3,
+    pooled=False,
+    first_conv="patch_embed",
+    classifier="head",
+    license="apache-2.0",
+    origin_url="https://github.com/mrkshllr/BiXT",
+)

@@ -6,12 +6,11 @@ from the published description; weights of the official repository are loaded th
 
 from typing import Any
 
-from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import nn
 
 from prism.baselines.agents import DeformableRoutingAttention
 from prism.baselines.biformer import Block, conv_downsample
-from prism.baselines.cards import card
+from prism.baselines.cards import register
 from prism.baselines.channels_last import ConvMlp
 from prism.baselines.routing import BiLevelRoutingAttention
 from prism.baselines.staged import Stage, StagedBackbone, drop_path_rates
@@ -97,34 +96,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     ),
     "debiformer_tiny": dict(),
 }
-
-
-def _card(name: str) -> dict[str, Any]:
-    size, pool = (112, 4) if name.endswith("nano") else (224, 7)
-    return card(
-        size,
-        pool,
-        first_conv="stages.0.downsample.0",
-        classifier="head.fc",
-        license="apache-2.0",
-        origin_url="https://github.com/maclong01/DeBiFormer",
-    )
-
-
-default_cfgs = generate_default_cfgs({f"{name}.untrained": _card(name) for name in VARIANTS})
-
-
-def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> DeBiFormer:
-    features = dict(out_indices=(0, 1, 2, 3), feature_cls="getter")
-    return build_model_with_cfg(DeBiFormer, name, pretrained, feature_cfg=features, **{**VARIANTS[name], **kwargs})
-
-
-@register_model
-def debiformer_nano(pretrained: bool = False, **kwargs: Any) -> DeBiFormer:
-    """Sized against `prism_nano`, for images of 112 px."""
-    return _create("debiformer_nano", pretrained, kwargs)
-
-
-@register_model
-def debiformer_tiny(pretrained: bool = False, **kwargs: Any) -> DeBiFormer:
-    return _create("debiformer_tiny", pretrained, kwargs)
+register(
+    DeBiFormer,
+    VARIANTS,
+    first_conv="stages.0.downsample.0",
+    classifier="head.fc",
+    license="apache-2.0",
+    origin_url="https://github.com/maclong01/DeBiFormer",
+)

@@ -8,11 +8,10 @@ import math
 from typing import Any
 
 from timm.layers import DropPath, LayerNorm2d
-from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
 
 from prism.baselines.attention import attend
-from prism.baselines.cards import card
+from prism.baselines.cards import register
 from prism.baselines.channels_last import ConvMlp, DepthwiseConv
 from prism.baselines.staged import Stage, StagedBackbone, drop_path_rates
 
@@ -152,35 +151,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "pacavit_nano": dict(widths=(48, 96, 160, 192), heads=(1, 2, 4, 8), clusters=(49, 49, 49, 0)),
     "pacavit_tiny": dict(),
 }
-
-
-def _card(name: str) -> dict[str, Any]:
-    size, pool = (112, 4) if name.endswith("nano") else (224, 7)
-    return card(
-        size,
-        pool,
-        crop_pct=0.9,
-        first_conv="stages.0.downsample.proj.0",
-        classifier="head.fc",
-        license="mit",
-        origin_url="https://github.com/iVMCL/PaCaViT",
-    )
-
-
-default_cfgs = generate_default_cfgs({f"{name}.untrained": _card(name) for name in VARIANTS})
-
-
-def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> PacaViT:
-    features = dict(out_indices=(0, 1, 2, 3), feature_cls="getter")
-    return build_model_with_cfg(PacaViT, name, pretrained, feature_cfg=features, **{**VARIANTS[name], **kwargs})
-
-
-@register_model
-def pacavit_nano(pretrained: bool = False, **kwargs: Any) -> PacaViT:
-    """Sized against `prism_nano`, for images of 112 px."""
-    return _create("pacavit_nano", pretrained, kwargs)
-
-
-@register_model
-def pacavit_tiny(pretrained: bool = False, **kwargs: Any) -> PacaViT:
-    return _create("pacavit_tiny", pretrained, kwargs)
+register(
+    PacaViT,
+    VARIANTS,
+    crop_pct=0.9,
+    first_conv="stages.0.downsample.proj.0",
+    classifier="head.fc",
+    license="mit",
+    origin_url="https://github.com/iVMCL/PaCaViT",
+)

@@ -66,6 +66,8 @@ class PyramidBackbone(nn.Module):
         if stages:
             info: Any = self.body.feature_info
             names = [i["module"] for i in (info if isinstance(info, list) else info.get_dicts())]
+            if stages > len(names):
+                raise ValueError(f"{self.name} has {len(names)} stages: {stages} cannot be frozen")
             last = names[stages - 1].replace(".", "_" if hasattr(self.body, "return_layers") else ".")
             within = [name for name, _ in self.body.named_parameters()]
             end = max(place for place, name in enumerate(within) if f"{last}." in name)

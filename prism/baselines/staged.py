@@ -36,7 +36,32 @@ class Stage(nn.Module):
         return block(*inputs)
 
 
-class StagedBackbone(nn.Module):
+Indices = int | list[int] | None
+Maps = tuple[Tensor, list[Tensor]]  # what the last layer gave, and the maps that were asked for
+
+
+class Baseline(nn.Module):
+    """What timm asks of every backbone, from what each has of its own."""
+
+    def intermediates(self, images: Tensor, indices: Indices, norm: bool, stop_early: bool) -> Maps:
+        raise NotImplementedError
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: Indices = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> list[Tensor] | Maps:
+        if output_fmt != "NCHW":
+            raise ValueError(f"output_fmt must be NCHW, got {output_fmt!r}")
+        last, taken = self.intermediates(x, indices, norm, stop_early or intermediates_only)
+        return taken if intermediates_only else (last, taken)
+
+
+class StagedBackbone(Baseline):
     """Stages, a final norm and a linear head on the mean of the last map."""
 
     def __init__(
@@ -68,28 +93,17 @@ class StagedBackbone(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(images))
 
-    def forward_intermediates(
-        self,
-        x: Tensor,
-        indices: int | list[int] | None = None,
-        norm: bool = False,
-        stop_early: bool = False,
-        output_fmt: str = "NCHW",
-        intermediates_only: bool = False,
-    ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
-        """timm's contract. `norm` applies the final norm to the last stage's map, the only one it was trained on."""
-        check_format(output_fmt)
+    def intermediates(self, images: Tensor, indices: Indices, norm: bool, stop_early: bool) -> Maps:
+        """`norm` applies the final norm to the last stage's map, the only one it was trained on."""
         take, last = feature_take_indices(len(self.stages), indices)
-        x = checked_images(x, self.in_chans)
-        maps = []
+        x, maps = checked_images(images, self.in_chans), []
         for stage in self.stages[: last + 1] if stop_early else self.stages:
             x = stage(x)
             maps.append(x)
         if len(maps) == len(self.feature_info):
             x = self.norm(x)
             maps[-1] = x if norm else maps[-1]
-        taken = [maps[index] for index in take]
-        return taken if intermediates_only else (x, taken)
+        return x, [maps[index] for index in take]
 
     def prune_intermediate_layers(
         self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
@@ -138,8 +152,3 @@ def checked_images(images: Tensor, in_chans: int) -> Tensor:
     if images.ndim != 4 or images.shape[1] != in_chans:
         raise ValueError(f"expected images (B, {in_chans}, H, W), got {tuple(images.shape)}")
     return images
-
-
-def check_format(output_fmt: str) -> None:
-    if output_fmt != "NCHW":
-        raise ValueError(f"output_fmt must be NCHW, got {output_fmt!r}")

@@ -57,6 +57,11 @@ def test_weights_of_another_model_are_refused(tmp_path: Path):
         PyramidBackbone("prism_nano").load(tmp_path / "small.safetensors")
 
 
+def test_no_more_stages_are_frozen_than_there_are():
+    with pytest.raises(ValueError, match="resnet18 has 4 stages: 5 cannot be frozen"):
+        PyramidBackbone("resnet18").freeze(5)
+
+
 @pytest.mark.parametrize("name", [*PYRAMIDS, "vit_tiny_patch16_224"])
 def test_what_is_frozen_stays_as_it_is(name: str):
     """Parameters, codebooks and running statistics; and the rest learns."""
