@@ -9,9 +9,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from prism.data.preprocessing import IMAGENET_MEAN
 from prism.occlusion.hiding import Images, Occluded
 from prism.occlusion.hiding import hide as hide_pixels
 from prism.occlusion.settings import Setting
@@ -34,17 +33,11 @@ def hide(
     return Pair(image, hide_pixels(image, hidden, generator, mean=colour.tolist()), hidden)
 
 
-class Pairs(Dataset[Pair]):
-    """The benchmark's pixels under one setting, each beside what was there; hidden ones have the mean colour."""
-
-    def __init__(self, images: Images, setting: Setting, seed: int = 0, mean: Sequence[float] = IMAGENET_MEAN):
-        self.occluded = Occluded(images, setting, "mean", seed, mean)
-
-    def __len__(self) -> int:
-        return len(self.occluded)
+class Pairs(Occluded):
+    """The benchmark's pixels under one setting, each beside what was there."""
 
     def __getitem__(self, index: int) -> Pair:
-        found = self.occluded.hidden(index)
+        found = self.hidden(index)
         return Pair(found.clean, found.image, found.mask)
 
 

@@ -27,7 +27,7 @@ def study(
     checkpoints: Positional[tuple[str, ...]] = (),
     recipe: str = "scenes",
     data: str = "",
-    annotated: str = "scenes",
+    annotated: str = "",
     split: str = "",
     limit: Count | None = None,
     quick: bool = False,
@@ -45,9 +45,9 @@ def study(
         name: of a study, or all, or list
         checkpoints: weights as for `prism occlusion`; without any, what the study needs is trained by the recipe
         recipe: what is trained, scenes or imagenette
-        data: for classification, scenes or a folder; by default the recipe's. For given detectors or segmenters,
-            theirs
-        annotated: for detection and segmentation, scenes or a folder in VOC's layout with COCO JSON
+        data: for classification, scenes or a folder; by default the recipe's. Of given detectors or segmenters, the
+            same as --annotated
+        annotated: for detection and segmentation, scenes, the default, or a folder in VOC's layout with COCO JSON
         split: of the data; clean for classified scenes, otherwise val
         limit: use only so many images, spread over the data
         quick: train and measure as little as still makes every figure; every row is marked as a smoke run
@@ -69,16 +69,20 @@ def study(
         raise ValueError("all trains what it measures: give no checkpoints, or name one study")
     if recipe not in get_args(RecipeName):
         raise ValueError(f"studies train {' or '.join(get_args(RecipeName))}, got {recipe!r}")
-    if chosen and chosen.takes in results.DENSE and checkpoints and annotated == "scenes":
-        data, annotated = "", data or annotated
+    if chosen and chosen.takes in results.DENSE and checkpoints:  # these have one set of images, by either name
+        if data and annotated:
+            raise ValueError("--data and --annotated name the same images for given weights: give one of them")
+        annotated = annotated or data
     plan = results.QUICK if quick else results.Plan()
     if limit is not None:
-        plan = replace(plan, pictures=limit, annotated_pictures=limit)
+        plan = replace(plan, images=limit, annotated_images=limit)
     place = Conditions.here(device).device
     folder = (out or Path("runs/study")) / "runs" / (f"{recipe}-quick" if quick else recipe)
     numbers = tuple(whole_numbers(seeds, least=0))
     trained: Any = recipe
-    project = results.Project(trained, folder, plan, data, annotated, numbers, split, batch, workers, device)
+    project = results.Project(
+        trained, folder, plan, data, annotated or "scenes", numbers, split, batch, workers, device
+    )
     if chosen is None:
         page = results.all_studies(project, out or Path("runs/study"), provenance.command(), place, console)
         print(f"wrote {page}")

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 from torch.utils.data import Dataset
 
-from prism.data.composition import SHAPES, Composition, Piece, Shares, compose
+from prism.data.composition import SHAPES as SHAPES
+from prism.data.composition import Composition, Piece, Shares, compose
 from prism.data.shapes import direction
 from prism.data.textures import texture
 
@@ -130,19 +131,6 @@ def render(seed: int, index: int, size: int, clean: bool = False) -> Scene:
 def render_scene(size: int, seed: int) -> np.ndarray:
     """One image (size, size, 3) of uint8, its marked object partly hidden."""
     return _picture(seed, 1, size, clean=False)[0]
-
-
-def contact_sheet(scenes: Scenes, rows: int = 5, columns: int = 8) -> np.ndarray:
-    """An RGB image of the first scenes, each above its class and the share hidden of its marked object."""
-    width, height = max(scenes.size, 88), scenes.size + 14  # room for a line of text
-    sheet = Image.new("RGB", (columns * width, rows * height))
-    pen = ImageDraw.Draw(sheet)
-    for index in range(min(rows * columns, len(scenes))):
-        scene = scenes.scene(index)
-        left, top = index % columns * width, index // columns * height
-        sheet.paste(Image.fromarray(scene.image), (left, top))
-        pen.text((left + 2, top + scenes.size), f"{SHAPES[scene.label]} {scene.objects[scene.centre].hidden:.0%}")
-    return np.asarray(sheet)
 
 
 def _picture(seed: int, index: int, size: int, clean: bool) -> tuple[np.ndarray, Composition]:

@@ -18,6 +18,11 @@ class Section(NamedTuple):
     content: Rows | Path
 
 
+def present(*sections: Section) -> list[Section]:
+    """Those whose table has rows, or whose figure was drawn."""
+    return [s for s in sections if (s.content.exists() if isinstance(s.content, Path) else s.content)]
+
+
 def page(title: str, sections: Iterable[Section], summary: str = "") -> str:
     """The page as HTML: nothing is fetched from elsewhere, tables sort by a click, the foot says how it was made."""
     from jinja2 import Environment, PackageLoader, StrictUndefined

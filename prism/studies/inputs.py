@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from prism.analysis.pairs import Pair, batches, normalise
 from prism.model.backbone import Prism
@@ -14,12 +14,10 @@ from prism.occlusion.runner import Subject
 from prism.occlusion.settings import Setting
 from prism.reporting.tables import Rows, Tables
 from prism.tasks.registry import find_task, options
-from prism.tasks.task import Conditions
+from prism.tasks.task import Conditions, task_of
 
 OPTIONS = options("occlusion")
-Kind = Literal["classifiers", "detectors", "segmenters"]
 Progress = Callable[[str], None]
-TASKS: dict[str, Kind] = {"detection": "detectors", "segmentation": "segmenters"}
 SMOKE = "smoke run"
 
 
@@ -67,9 +65,9 @@ class Inputs:
     def note(self) -> str:
         return SMOKE if self.quick else ""
 
-    def files(self, kind: Kind | None = None) -> list[Path]:
-        """The files of weights, all of one kind if that is asked for."""
-        found = self._checkpoints(kind)
+    def files(self, task: str | None = None) -> list[Path]:
+        """The files of weights, all of one task if that is asked for."""
+        found = self._checkpoints(task)
         if nameless := next((checkpoint.name for checkpoint in found if not checkpoint.file), None):
             raise Inapplicable(f"{nameless} is a model name; pass a file of weights")
         return [checkpoint.file for checkpoint in found if checkpoint.file]
@@ -122,21 +120,20 @@ class Inputs:
 
     def _opened(self, task: str) -> tuple[list[Any], Any]:
         """The networks of a task and the images they are evaluated on."""
-        chosen, told = find_task(task), OPTIONS[task]()
-        kind = TASKS.get(task, "classifiers")
-        found = self._checkpoints(kind)
+        chosen, told, found = find_task(task), OPTIONS[task](), self._checkpoints(task)
         if task != "classification":
-            self.files(kind)  # a name alone has no weights for these
+            self.files()  # a name alone has no weights for these
         split = self.split or ("clean" if task == "classification" and self.data == "scenes" else "val")
         [images] = chosen.open_data(found, self.data, [split], self.limit, told).values()
         return chosen.subjects(found, images, told), images
 
-    def _checkpoints(self, kind: Kind | None) -> list[Checkpoint]:
+    def _checkpoints(self, task: str | None = None) -> list[Checkpoint]:
         found = [checkpoint for spec in self.checkpoints for checkpoint in find_checkpoints(spec)]
         if not found:
             raise Inapplicable("there is no checkpoint to evaluate")
-        for checkpoint in found if kind else ():
-            held = TASKS.get(checkpoint.metadata.task, "classifiers") if checkpoint.file else kind
-            if held != kind:
-                raise Inapplicable(f"{checkpoint.file} is one of the {held}, but this study needs {kind}")
+        if task:
+            try:
+                task_of(found, task)
+            except ValueError as error:
+                raise Inapplicable(str(error)) from None
         return found

@@ -20,7 +20,7 @@ LOST = {NO_MEMORY: "lost without the memory", ONE_STEP: "lost with one step"}
 def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
     """Accuracy in the paper's settings of every checkpoint at its own size, and of PRISM's under its switches."""
     by_size: dict[int, list[str]] = defaultdict(list)
-    for file in inputs.files("classifiers"):
+    for file in inputs.files("classification"):
         by_size[read_metadata(file).preprocessing.get("size", 224)].append(str(file))
     if len(by_size) < 2:
         raise s.Inapplicable(f"all checkpoints were trained at {next(iter(by_size))} px; pass some of another size")

@@ -39,8 +39,8 @@ class Plan:
     detector: Changes = field(default_factory=dict)
     segmenter: Changes = field(default_factory=dict)
     heads: tuple[str, ...] = ("retinanet", "maskrcnn")
-    pictures: int | None = None
-    annotated_pictures: int | None = None
+    images: int | None = None
+    annotated_images: int | None = None
     quick: bool = False
 
 
@@ -50,8 +50,8 @@ QUICK = Plan(
     sizes=(64, 96),
     detector=dict(steps=40, warmup=0.01, limit=16),
     segmenter=dict(steps=50, warmup=0.005, limit=16),
-    pictures=100,
-    annotated_pictures=16,
+    images=100,
+    annotated_images=16,
     quick=True,
 )
 
@@ -79,7 +79,7 @@ class Project:
             self.annotated if dense else self.data or _recipe(self.recipe).data,
             self.split,
             batch=self.batch,
-            limit=plan.annotated_pictures if dense else plan.pictures,
+            limit=plan.annotated_images if dense else plan.images,
             workers=self.workers,
             device=device,
             quick=plan.quick,

@@ -7,39 +7,23 @@ measures from `prism.analysis`.
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path as Path
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
-from matplotlib.figure import Figure as Figure
+from matplotlib.figure import Figure
 
-from prism.occlusion.benchmark import step_columns as step_columns
-from prism.occlusion.runner import Subject as Subject
-from prism.occlusion.settings import CLEAN as CLEAN
-from prism.occlusion.settings import PAPER_SETTINGS as PAPER_SETTINGS
-from prism.occlusion.settings import Setting as Setting
-from prism.reporting.figures import COLOURS as COLOURS
-from prism.reporting.figures import MARKERS as MARKERS
-from prism.reporting.figures import PAPER as PAPER
-from prism.reporting.figures import from_zero as from_zero
+from prism.occlusion.benchmark import step_columns
+from prism.occlusion.runner import Subject
+from prism.occlusion.settings import CLEAN, PAPER_SETTINGS, Setting
+from prism.reporting.figures import COLOURS, MARKERS, PAPER, from_zero, save
 from prism.reporting.figures import look as style
-from prism.reporting.figures import save as save
 from prism.reporting.files import write_text
-from prism.reporting.pages import Section as Section
-from prism.reporting.pages import as_markdown, publish, write_report
-from prism.reporting.tables import Rows as Rows
-from prism.reporting.tables import Tables as Tables
-from prism.reporting.tables import column as column
-from prism.reporting.tables import grouped as grouped
-from prism.reporting.tables import means as means
-from prism.reporting.tables import with_deviation as with_deviation
+from prism.reporting.pages import Section, as_markdown, publish, write_report
+from prism.reporting.tables import Rows, Tables, column, grouped, means, with_deviation
 from prism.studies.catalogue import Study
-from prism.studies.inputs import SMOKE
-from prism.studies.inputs import Inapplicable as Inapplicable
-from prism.studies.inputs import Inputs as Inputs
-from prism.studies.inputs import Progress as Progress
+from prism.studies.inputs import SMOKE, Inapplicable, Inputs, Progress
 from prism.tasks.classification.evaluate import add_costs
 
-__all__ = ["style"]
 Means = Mapping[tuple[Any, ...], float]
 SKIPPED = "skipped"  # the table of what was left out
 

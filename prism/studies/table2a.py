@@ -4,7 +4,7 @@ The page is that of `prism occlusion`, from the same rows.
 """
 
 from prism.studies import study as s
-from prism.tasks.detection.occlusion import PAPER_SETTINGS, settings_of
+from prism.tasks.detection.evaluate import PAPER_SETTINGS, settings_of
 from prism.tasks.detection.report import report as report
 
 QUICK_SETTINGS = settings_of((0.0, 0.3, 0.5))

@@ -4,7 +4,7 @@ The page is that of `prism occlusion`, from the same rows.
 """
 
 from prism.studies import study as s
-from prism.tasks.segmentation.occlusion import CURVE, PAPER_SETTING
+from prism.tasks.segmentation.evaluate import CURVE, PAPER_SETTING
 from prism.tasks.segmentation.report import report as report
 
 QUICK_SETTINGS = (s.CLEAN, PAPER_SETTING, s.Setting("PatchMask", 0.6))

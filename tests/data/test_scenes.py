@@ -10,7 +10,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision.transforms.functional import pil_to_tensor
 
-from prism.data.scenes import SHAPES, SPLITS, Box, Scene, Scenes, contact_sheet, render, render_scene
+from prism.data.scenes import SHAPES, SPLITS, Box, Scene, Scenes, render, render_scene
 
 any_scene = st.builds(
     render,
@@ -143,13 +143,6 @@ def test_render_scene_gives_a_picture():
     assert picture.shape == (96, 96, 3)
     assert picture.dtype == np.uint8
     assert (picture != render_scene(96, seed=2)).any()
-
-
-def test_contact_sheet_holds_the_pictures():
-    scenes = Scenes("train", 3, size=96)
-    sheet = contact_sheet(scenes, rows=2, columns=2)
-    assert sheet.shape == (2 * (96 + 14), 2 * 96, 3)
-    assert (sheet[:96, 96:] == scenes.scene(1).image).all()
 
 
 def test_a_linear_model_fails():

@@ -13,8 +13,8 @@ TINY = Plan(
     detector=dict(sizes=(64,), longest=64, width=32, **FEW),
     segmenter=dict(size=32, width=16, **FEW),
     heads=("retinanet",),
-    pictures=4,
-    annotated_pictures=2,
+    images=4,
+    annotated_images=2,
     quick=True,
 )
 

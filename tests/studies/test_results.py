@@ -172,7 +172,7 @@ def test_what_does_not_apply_is_left_out_and_said(weights: dict[str, str], tmp_p
         (("cost", "baseline"), "only PRISM can trade accuracy for cost"),
         (("prototypes", "forgetful"), "only a PRISM with a quantised memory has prototypes"),
         (("halting-training", "prism"), "there is no log.jsonl next to it"),
-        (("table2a", "prism"), "is one of the classifiers, but this study needs detectors"),
+        (("table2a", "prism"), "is for classification, not for detection"),
         (("table9", "prism"), "there is no study 'table9'"),
         (("all", "prism"), "give no checkpoints"),
     ],

@@ -25,11 +25,10 @@ from prism.data.sources import open_images
 from prism.occlusion import OcclusionBenchmark, Setting, Subject
 from prism.reporting.tables import Tables, write_csv
 from prism.tasks.classification.data import OwnImages
-from prism.tasks.detection import occlusion as detection
-from prism.tasks.detection.evaluate import DetectorSubject
+from prism.tasks.detection import evaluate as detection
+from prism.tasks.detection.evaluate import DetectionBenchmark, DetectorSubject
 from prism.tasks.detection.network import Design, build_network
-from prism.tasks.detection.occlusion import DetectionBenchmark
-from prism.tasks.segmentation import occlusion as segmentation
+from prism.tasks.segmentation import evaluate as segmentation
 from prism.tasks.segmentation.network import SemanticFPN
 from tests.model.small import small_prism
 

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,7 +14,7 @@ from prism.metrics.significance import paired_p_value
 from prism.occlusion.benchmark import Key, Predictions, step_columns
 from prism.occlusion.settings import CLEAN, MASKS, Setting, fills_of, kept, of_fill
 from prism.reporting.figures import PAPER, curve, from_zero, legend, look, panels, save
-from prism.reporting.pages import Section
+from prism.reporting.pages import Section, present
 from prism.reporting.tables import Row, Rows, Tables, column, grouped, means, with_deviation
 
 # Table 1 of the paper: ImageNet-1K, trained for 300 epochs; parameters and FLOPs; deviations of PRISM's three runs
@@ -54,31 +53,30 @@ def report(tables: Tables, out: Path) -> list[Section]:
     """Of the first table, of scores; and of `significance` and `retention` where they are there."""
     name, rows = next(iter(tables.items()))
     significance, filling = tables.get("significance", []), fills_of(rows)[0]
+    told = f"{headline(rows, filling)}\n\n{words(rows, significance, filling)} {NOTE} Hidden pixels: {filling}."
     drawn = save(figure(rows, filling), out / f"{name}.png")
-    sections = [
+    differences = [
+        {"pair": row["pair"], "setting": row["setting"], "points": f"{row['points']:+.1f}", "p": f"{row['p']:.2g}"}
+        for row in significance
+    ]
+    return present(
+        Section("Accuracy", told, paper_table(rows, filling)),
         Section(
-            "Accuracy",
-            f"{headline(rows, filling)}\n\n{words(rows, significance, filling)} {NOTE} Hidden pixels: {filling}.",
-            paper_table(rows, filling),
+            "What the models saw",
+            "Three images of the data, whole and with parts hidden; ✓ is a right answer, ✗ a wrong one.",
+            out / "examples.png",
         ),
         Section("Curves", "Bands are deviations over runs and mask seeds. Dashed: the paper's, on ImageNet.", drawn),
-    ]
-    if (out / "examples.png").exists():
-        caption = "Three images of the data, whole and with parts hidden; ✓ is a right answer, ✗ a wrong one."
-        sections.insert(1, Section("What the models saw", caption, out / "examples.png"))
-    if shares := tables.get("retention"):
-        caption = "Occluded over clean accuracy, per cent; and mean accuracy over the settings of a mask."
-        named = [{_heading(name): share for name, share in row.items()} for row in shares]
-        sections.append(Section("What is kept", caption, named))
-    if significance:
-        caption = "In points; p by McNemar's exact test on the same pixels."
-        sections.append(Section("Differences", caption, [_difference(row) for row in significance]))
-    if steps := _steps(rows, filling):
-        sections.append(Section("Steps", "Mean steps that PRISM took in each stage, and what they cost.", steps))
-    if len(fills_of(rows)) > 1:
-        caption = "No fill is neutral: the same masks, other pixels in them."
-        sections.append(Section("Fills", caption, fills_table(rows)))
-    return [*sections, Section("All rows", "Accuracies in per cent.", rows)]
+        Section(
+            "What is kept",
+            "Occluded over clean accuracy, per cent; and mean accuracy over the settings of a mask.",
+            [{_heading(name): share for name, share in row.items()} for row in tables.get("retention", [])],
+        ),
+        Section("Differences", "In points; p by McNemar's exact test on the same pixels.", differences),
+        Section("Steps", "Mean steps that PRISM took in each stage, and what they cost.", _steps(rows, filling)),
+        Section("Fills", "No fill is neutral: the same masks, other pixels in them.", fills_table(rows)),
+        Section("All rows", "Accuracies in per cent.", rows),
+    )
 
 
 def paper_table(rows: Rows, filling: str) -> list[Row]:
@@ -119,12 +117,12 @@ def retention_table(rows: Rows, filling: str) -> list[Row]:
 
 
 def fills_table(rows: Rows) -> list[Row]:
-    """Top-1 of each model and setting by what was put into the hidden pixels."""
-    scores = grouped(rows, ["model", "setting", "fill"], "top-1")
+    """Top-1 of each model and setting by what was put into the hidden pixels, if more than one thing was."""
+    scores, fills = grouped(rows, ["model", "setting", "fill"], "top-1"), fills_of(rows)
     keys = dict.fromkeys((row["model"], row["setting"]) for row in rows if row["setting"] != CLEAN.name)
     return [
-        {"model": name, "setting": s, **{f: with_deviation(scores.get((name, s, f), [])) for f in fills_of(rows)}}
-        for name, s in keys
+        {"model": name, "setting": s, **{f: with_deviation(scores.get((name, s, f), [])) for f in fills}}
+        for name, s in (keys if len(fills) > 1 else ())
     ]
 
 
@@ -219,10 +217,6 @@ def words(rows: Rows, significance: Rows, filling: str) -> str:
 def _heading(setting: str) -> str:
     """PatchMask0.6 in three words, which a narrow column can break."""
     return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", setting)
-
-
-def _difference(row: Mapping[str, Any]) -> Row:
-    return {"pair": row["pair"], "setting": row["setting"], "points": f"{row['points']:+.1f}", "p": f"{row['p']:.2g}"}
 
 
 def _steps(rows: Rows, filling: str) -> list[Row]:

@@ -22,8 +22,8 @@ from prism.occlusion.settings import CURVES, PAPER_SETTINGS
 from prism.reporting.pages import Section
 from prism.reporting.tables import Row, Rows, Tables
 from prism.tasks.classification import data as images_of
-from prism.tasks.classification import occlusion, predict, report
-from prism.tasks.classification.evaluate import accuracy, add_costs
+from prism.tasks.classification import predict, report
+from prism.tasks.classification.evaluate import accuracy, add_costs, measure
 from prism.tasks.classification.learner import Classifier
 from prism.tasks.classification.options import ClassificationOptions
 from prism.tasks.classification.recipes import Classification
@@ -148,7 +148,7 @@ class ClassificationTask(Task):
         self, subjects: Sequence[Any], images: Any, conditions: Conditions, out: Path, options: Any, progress: Progress
     ) -> Tables:
         benchmark = OcclusionBenchmark(images, folder=out / "predictions", **conditions.arguments(self.batch))
-        return occlusion.measure(benchmark, subjects, out, progress)
+        return measure(benchmark, subjects, out, progress)
 
     def report(self, tables: Tables, out: Path) -> list[Section]:
         return report.report(tables, out)

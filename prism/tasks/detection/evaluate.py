@@ -1,11 +1,17 @@
-"""COCO's numbers of detectors, and what they cost."""
+"""COCO's numbers of detectors, and what they cost.
+
+Under occlusion a block lies over each of two objects of an image (M30, M50, ...).
+"""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision.models.detection import MaskRCNN
@@ -13,9 +19,15 @@ from torchvision.models.detection import MaskRCNN
 from prism.data.annotations import Annotated
 from prism.data.images import unit_pixels
 from prism.metrics import complexity
-from prism.metrics.average_precision import Result, Truth, as_results, flagged, instances
-from prism.metrics.complexity import Costs
+from prism.metrics.average_precision import Result, Truth, as_results, by_subset, categories_of, flagged, instances
+from prism.metrics.complexity import Costs, parameters
+from prism.occlusion.runner import Benchmark, Progress, fingerprint, ready, refuse_mixtures
+from prism.occlusion.settings import CLEAN, Job, Setting
+from prism.reporting.figures import image_grid, pixels, save
+from prism.reporting.tables import Row, Tables
+from prism.tasks.detection.covering import Covered, CoveredImages, summary, without_pixels, write_occluded
 from prism.tasks.detection.network import Design, DetectionNetwork, build_network, find
+from prism.tasks.detection.report import subset_table
 
 
 class DetectorSubject(NamedTuple):
@@ -105,3 +117,116 @@ class _Own(Dataset[tuple[Tensor, int, str]]):
     def __getitem__(self, index: int) -> tuple[Tensor, int, str]:
         picture, target = self.pictures[self.indices[index]]
         return unit_pixels(picture), target["image_id"], self.pictures.name(self.indices[index])
+
+
+SHARES = (0.1, 0.3, 0.5, 0.7)
+SHOWN = 3  # images of the examples
+
+
+def settings_of(shares: Sequence[float]) -> tuple[Setting, ...]:
+    """M30 for 0.3, and so on; 0 is the clean image."""
+    for share in shares:
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must lie between 0 and 1, got {share}")
+    return tuple(Setting("M", round(100 * share, 10)) if share else CLEAN for share in shares)
+
+
+PAPER_SETTINGS = settings_of((0, *SHARES))
+
+
+@dataclass(frozen=True)
+class DetectionBenchmark(Benchmark):
+    """`run` measures the subjects: a row for each of them, setting, fill, mask seed and subset of the objects."""
+
+    images: Annotated
+    settings: Sequence[Setting] = PAPER_SETTINGS
+    visible: bool = False
+
+    def run(
+        self, subjects: Sequence[DetectorSubject], progress: Progress = lambda _: None
+    ) -> tuple[list[Row], list[Row]]:
+        """Rows of scores, and rows of what was hidden."""
+        refuse_mixtures((f"{s.head} on {s.backbone}", s.run, s.network) for s in subjects)
+        found = [found for _, found in self.found(subjects, progress)]
+        return [row for rows, _ in found for row in rows], [row for _, rows in found for row in rows]
+
+    def describe(self, subjects: Sequence[DetectorSubject]) -> list[Any]:
+        known = [[*s.key.values(), fingerprint(s.network), list(s.categories)] for s in subjects]
+        return [*known, self.visible]
+
+    def measure(self, subjects: Sequence[DetectorSubject], job: Job) -> tuple[list[Row], list[Row]]:
+        shown = self.covered(job)
+        seen: list[Covered] = []  # without their pixels
+        results: list[list[Result]] = [[] for _ in subjects]
+        ready((subject.network for subject in subjects), self.device)
+        own = self.own_batches(len(shown))
+        with torch.inference_mode():
+            for batch in DataLoader(shown, batch_sampler=own, num_workers=self.workers, collate_fn=list):
+                images = [one.image.to(self.device) for one in batch]
+                names = [one.entry["file_name"] for one in batch]
+                for subject, kept in zip(subjects, results, strict=True):
+                    for one, found in zip(batch, find(subject.network, images, names), strict=True):
+                        kept += as_results(found, one.entry["id"], subject.categories)
+                seen += [without_pixels(one) for one in batch]
+        everyones = self.everyones((seen, results))
+        every = [one for theirs, _ in everyones for one in theirs]
+        truth: Truth = {
+            "images": [one.entry for one in every],
+            "annotations": [annotation for one in every for annotation in one.annotations],
+            "categories": categories_of(self.images),
+        }
+        masked, brushed = ({id for one in every for id in getattr(one, name)} for name in ("masked", "brushed"))
+        subsets = subsets_of(truth, masked, brushed)
+        which = job.columns | {"mask seed": job.seed}  # which says of clean images too what is about to be hidden
+        rows = []
+        for place, subject in enumerate(subjects):
+            found = [result for _, theirs in everyones for result in theirs[place]]
+            rows += [subject.key | which | row for row in by_subset(truth, found, subsets, subject.finds_masks)]
+        return rows, [which | summary(every)]
+
+    def covered(self, job: Job) -> CoveredImages:
+        setting, filling, seed = job
+        if setting.kind not in (CLEAN.kind, "M"):
+            raise ValueError(f"detection hides parts of objects, such as M30; got {setting.name}")
+        return CoveredImages(self.images, setting.hidden_share, filling, seed, self.visible)
+
+    def write_folders(self, out: Path, progress: Progress) -> list[Row]:
+        """A COCO folder for each setting but the clean one, fill and mask seed; rows of what is hidden there."""
+        rows = []
+        for job in self.jobs():
+            if job.setting != CLEAN:
+                progress(f"writing {job.name}")
+                rows.append({"folder": job.name, **write_occluded(self.covered(job), out / job.name)})
+        return rows
+
+
+def measure(
+    benchmark: DetectionBenchmark, subjects: Sequence[DetectorSubject], out: Path, progress: Progress
+) -> Tables:
+    """COCO's numbers of every detector, setting and subset of the objects; and what was hidden."""
+    rows, blocks = benchmark.run(subjects, progress)
+    if not benchmark.is_first:
+        return {}
+    sizes = {(s.backbone, s.head): parameters(s.network) for s in subjects}
+    truth = "visible part" if benchmark.visible else "as annotated"
+    rows = [{**row, "parameters": sizes[row["backbone"], row["head"]], "truth": truth} for row in rows]
+    save(examples(benchmark), out / "examples.png", dpi=110)
+    left_out = len(getattr(benchmark.images, "broken", ()))
+    return {
+        "detection": rows,
+        "blocks": [{**row, "left out": left_out} for row in blocks],
+        "subsets": subset_table(rows, benchmark.fills[0]),
+    }
+
+
+def examples(benchmark: DetectionBenchmark) -> Figure:
+    """Images of the data, a row each, in every setting."""
+    count = min(SHOWN, len(benchmark.images))
+    jobs = [Job(setting, benchmark.fills[0], benchmark.seeds[0]) for setting in benchmark.settings]
+    shown = [(benchmark.covered(job), job.setting.name) for job in jobs]
+    return image_grid(
+        [
+            [(pixels(covered[line * len(covered) // count].image), "" if line else name) for covered, name in shown]
+            for line in range(count)
+        ]
+    )

@@ -21,7 +21,7 @@ class Detection(Recipe):
 
     head: Head = "retinanet"
     """boxes by RetinaNet, or boxes and masks by Mask R-CNN"""
-    frozen: Annotated[int, Range(0, 4)] = 0
+    frozen: Annotated[int, Range(0, 1000)] = 0
     """stages of the backbone, from the first, that stay as they are"""
     split: str = "val"
     """the split that is evaluated"""

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from prism.metrics.average_precision import NUMBERS
 from prism.occlusion.settings import MASKS, Setting, fills_of, kept, of_fill
 from prism.reporting.figures import PAPER, curve, from_zero, panels, save
-from prism.reporting.pages import Section
+from prism.reporting.pages import Section, present
 from prism.reporting.tables import Row, Rows, Tables, column, means, with_deviation
 
 # Table 2(a) of the paper, on COCO: parameters of RetinaNet in millions and its AP; those of Mask R-CNN, box and mask AP
@@ -38,27 +38,29 @@ def report(tables: Tables, out: Path) -> list[Section]:
     lines = paper_table(rows, {(row["backbone"], row["head"]): row["parameters"] for row in rows}, filling)
     heads = [head for head in LETTERS if head in column(rows, "head")]
     summary = f"{words(rows, tables.get('blocks', []))} {NOTE} Truth: {rows[0]['truth']}; hidden pixels: {filling}."
-    sections = [
+    drawn = save(figure(rows, filling), out / f"{name}.png")
+    return present(
         *(Section(head, "" if place else summary, of_head(lines, head)) for place, head in enumerate(heads)),
         Section(
             "Curves",
             "AP against the share hidden; bands are deviations over runs and mask seeds. Grey: the paper's, on COCO.",
-            save(figure(rows, filling), out / f"{name}.png"),
+            drawn,
         ),
-    ]
-    if parts := tables.get("subsets"):
-        caption = (
+        Section(
+            "Which objects",
             "AP in per cent of all objects, of the masked ones (clean: those that the first mask seed is about to "
             "hide), of those brushed by a block over another one, of the untouched, and of those flagged as occluded "
-            "in the data; and the share of each found with mask IoU 0.75."
-        )
-        sections.append(Section("Which objects", caption, parts))
-    if (out / "examples.png").exists():
-        sections.append(Section("What the detectors saw", "Images in every setting.", out / "examples.png"))
-    if blocks := tables.get("blocks"):
-        caption = "Images by how many objects a block could be laid over; shares of these objects' pixels."
-        sections.append(Section("What was hidden", caption, blocks))
-    return [*sections, Section("All rows", "COCO's numbers from 0 to 1.", rows)]
+            "in the data; and the share of each found with mask IoU 0.75.",
+            tables.get("subsets", []),
+        ),
+        Section("What the detectors saw", "Images in every setting.", out / "examples.png"),
+        Section(
+            "What was hidden",
+            "Images by how many objects a block could be laid over; shares of these objects' pixels.",
+            tables.get("blocks", []),
+        ),
+        Section("All rows", "COCO's numbers from 0 to 1.", rows),
+    )
 
 
 def paper_table(rows: Rows, sizes: dict[tuple[str, str], int], filling: str) -> list[Row]:

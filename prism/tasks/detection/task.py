@@ -18,9 +18,18 @@ from prism.model.creation import Checkpoint
 from prism.model.metadata import model_arguments
 from prism.reporting.pages import Section
 from prism.reporting.tables import Row, Rows, Tables
-from prism.tasks.detection import occlusion, predict, report
+from prism.tasks.detection import predict, report
 from prism.tasks.detection.data import name_broken, open_for, training_transform
-from prism.tasks.detection.evaluate import DetectorSubject, costs, detect, told_subsets
+from prism.tasks.detection.evaluate import (
+    PAPER_SETTINGS,
+    DetectionBenchmark,
+    DetectorSubject,
+    costs,
+    detect,
+    measure,
+    settings_of,
+    told_subsets,
+)
 from prism.tasks.detection.learner import Detector
 from prism.tasks.detection.loading import describe, load_detector
 from prism.tasks.detection.network import TITLES, Design, DetectionNetwork, build_network
@@ -36,8 +45,8 @@ class DetectionTask(Task):
     headline = "box AP"
     unit = 100.0
     title = "Detection under occlusion"
-    settings = occlusion.PAPER_SETTINGS
-    curves = occlusion.settings_of(tuple(tenth / 10 for tenth in range(8)))
+    settings = PAPER_SETTINGS
+    curves = settings_of(tuple(tenth / 10 for tenth in range(8)))
 
     def learner(self, recipe: Detection, classes: Sequence[str]) -> Detector:
         torch.manual_seed(recipe.seed)
@@ -150,8 +159,8 @@ class DetectionTask(Task):
         self, subjects: Sequence[Any], images: Any, conditions: Conditions, out: Path, options: Any, progress: Progress
     ) -> Tables:
         how = conditions.arguments(self.batch)
-        benchmark = occlusion.DetectionBenchmark(images, visible=options.visible, folder=out / "done", **how)
-        found = occlusion.measure(benchmark, subjects, out, progress) if subjects else {}
+        benchmark = DetectionBenchmark(images, visible=options.visible, folder=out / "done", **how)
+        found = measure(benchmark, subjects, out, progress) if subjects else {}
         if options.write and benchmark.is_first:
             found = {**found, "folders": benchmark.write_folders(out, progress)}
         return found

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from prism.metrics.complexity import PAPER_STEPS
 from prism.occlusion.settings import CLEAN, Setting, fills_of, kept, of_fill
 from prism.reporting.figures import PAPER, curve, from_zero, legend, look, panels, save
-from prism.reporting.pages import Section
+from prism.reporting.pages import Section, present
 from prism.reporting.tables import Row, Rows, Tables, column, grouped, means, with_deviation
-from prism.tasks.segmentation.occlusion import PAPER_SETTING
+from prism.tasks.segmentation.evaluate import PAPER_SETTING
 
 # Table 2(b) of the paper: parameters, FLOPs, mIoU clean and with 30 % of patches hidden
 PUBLISHED = {
@@ -33,22 +33,19 @@ def report(tables: Tables, out: Path) -> list[Section]:
     name, rows = next(iter(tables.items()))
     filling = fills_of(rows)[0]
     costs = {row["model"]: (row["parameters"], row["MACs"]) for row in rows}
-    caption = (
-        "Against the share of cells hidden; bands are deviations over runs and seeds. Dashed: the paper's, on ADE20K."
-    )
-    drawn = save(figure(rows, filling), out / f"{name}.png")
-    sections = [
+    drawn, classes = save(figure(rows, filling), out / f"{name}.png"), tables.get("classes", [])
+    return present(
         Section("mIoU", f"{words(rows)} {NOTE} Hidden pixels: {filling}.", paper_table(rows, costs, filling)),
-        Section("Curves", caption, drawn),
-    ]
-    if (out / "examples.png").exists():
-        sections.append(
-            Section("Examples", "What models saw, what is there, and what they found.", out / "examples.png")
-        )
-    if classes := tables.get("classes"):
-        caption = "IoU in per cent, clean, and the share of the pixels."
-        sections.append(Section("Classes", caption, class_table(classes)))
-    return [*sections, Section("All rows", "Scores from 0 to 1.", rows)]
+        Section(
+            "Curves",
+            "Against the share of cells hidden; bands are deviations over runs and seeds. Dashed: the paper's, on "
+            "ADE20K.",
+            drawn,
+        ),
+        Section("Examples", "What models saw, what is there, and what they found.", out / "examples.png"),
+        Section("Classes", "IoU in per cent, clean, and the share of the pixels.", class_table(classes)),
+        Section("All rows", "Scores from 0 to 1.", rows),
+    )
 
 
 def paper_table(rows: Rows, cost: Mapping[str, tuple[int, float]], filling: str) -> list[Row]:

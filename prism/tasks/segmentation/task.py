@@ -18,12 +18,19 @@ from prism.reporting.pages import Section
 from prism.reporting.tables import Row, Rows, Tables
 from prism.tasks.learner import Weights
 from prism.tasks.parsing import numbers
-from prism.tasks.segmentation import occlusion, predict, report
+from prism.tasks.segmentation import predict, report
 from prism.tasks.segmentation.data import stacked_labels, training_transform
-from prism.tasks.segmentation.evaluate import costs, in_training, subjects_of
+from prism.tasks.segmentation.evaluate import (
+    CURVE,
+    PAPER_SETTINGS,
+    SegmentationBenchmark,
+    costs,
+    in_training,
+    measure,
+    subjects_of,
+)
 from prism.tasks.segmentation.learner import Segmenter
 from prism.tasks.segmentation.network import SemanticFPN
-from prism.tasks.segmentation.occlusion import SegmentationBenchmark
 from prism.tasks.segmentation.options import InferenceOptions
 from prism.tasks.segmentation.recipes import Segmentation
 from prism.tasks.task import Conditions, Job, Progress, Task, at_once, ranks_of
@@ -35,8 +42,8 @@ class SegmentationTask(Task):
     headline = "mIoU"
     unit = 100.0
     title = "Segmentation under occlusion"
-    settings = occlusion.PAPER_SETTINGS
-    curves = occlusion.CURVE
+    settings = PAPER_SETTINGS
+    curves = CURVE
 
     def learner(self, recipe: Segmentation, classes: Sequence[str]) -> Segmenter:
         torch.manual_seed(recipe.seed)
@@ -129,7 +136,7 @@ class SegmentationTask(Task):
     ) -> Tables:
         how = conditions.arguments(self.batch)
         benchmark = SegmentationBenchmark(images, classes=images.classes, folder=out / "done", **how)
-        return occlusion.measure(benchmark, subjects, out, progress)
+        return measure(benchmark, subjects, out, progress)
 
     def report(self, tables: Tables, out: Path) -> list[Section]:
         return report.report(tables, out)

@@ -21,8 +21,7 @@ from prism.occlusion.settings import Job, Setting
 from prism.reporting import tables
 from prism.reporting.pages import publish
 from prism.tasks.detection.covering import CoveredImages, cover, write_occluded
-from prism.tasks.detection.evaluate import DetectorSubject
-from prism.tasks.detection.occlusion import DetectionBenchmark, measure, settings_of
+from prism.tasks.detection.evaluate import DetectionBenchmark, DetectorSubject, measure, settings_of
 from prism.tasks.detection.report import PUBLISHED, paper_table, report
 
 SHARES = (0.1, 0.3, 0.5, 0.7)

@@ -161,7 +161,7 @@ def test_a_file_says_of_which_truth_its_detector_is(tmp_path: Path):
     [
         (dict(sizes=()), "sizes must be at least one side"),
         (dict(width=0), "width must be a whole number from 1 to 4096, got 0"),
-        (dict(frozen=5), "frozen must be a whole number from 0 to 4, got 5"),
+        (dict(frozen=-1), "frozen must be a whole number from 0 to 1000, got -1"),
         (dict(vq=-1.0), r"vq must be a number from 0 to 1e\+09, got -1\.0"),
     ],
 )

@@ -17,9 +17,8 @@ from prism.occlusion.benchmark import CLEAN, Occluded, Setting, Subject
 from prism.occlusion.masks import mask_generator, patch_mask
 from prism.reporting.figures import class_colours
 from prism.tasks.classification.data import OwnImages
-from prism.tasks.segmentation.evaluate import OccludedImages, count_pixels
+from prism.tasks.segmentation.evaluate import CURVE, PAPER_SETTINGS, OccludedImages, SegmentationBenchmark, count_pixels
 from prism.tasks.segmentation.network import SemanticFPN
-from prism.tasks.segmentation.occlusion import CURVE, PAPER_SETTINGS, SegmentationBenchmark
 from prism.tasks.segmentation.report import PUBLISHED, paper_table
 
 NAMES = ["red", "green", "blue"]
