@@ -7,7 +7,6 @@ repository are loaded through `prism.baselines.official`.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from timm.layers import lecun_normal_
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from prism.baselines.cards import register
 from prism.baselines.latents import Layer, State, fourier_positions
 from prism.baselines.staged import Baseline, Indices, Maps, checked_images
+from prism.model.evidence import padded
 
 
 class BiXT(Baseline):
@@ -90,8 +90,7 @@ class BiXT(Baseline):
     def start(self, images: Tensor) -> tuple[State, tuple[int, int]]:
         """The state before the first layer, and the height and width of the token map."""
         images = checked_images(images, self.in_chans)
-        down, right = -images.shape[2] % self.stride, -images.shape[3] % self.stride
-        maps = self.patch_embed(F.pad(images, (0, right, 0, down)) if down or right else images)
+        maps = self.patch_embed(padded(images, self.stride))
         height, width = maps.shape[2:]
         code = fourier_positions(height, width, self.position_channels, maps.device).to(self.position_proj.weight.dtype)
         tokens = maps.flatten(2).mT + self.position_proj(code).flatten(0, 1)
