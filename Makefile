@@ -12,13 +12,8 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-DEMO := --steps 200 --limit 300
-demo: setup  ## trains PRISM and a PVTv2 on generated scenes, hides parts of images, and compares the two
-	$(BIN)/prism train scenes $(DEMO) --out runs/demo/prism
-	$(BIN)/prism train scenes $(DEMO) --model pvt_v2_b0 --lr 1e-3 --out runs/demo/pvt
-	$(BIN)/prism slots --checkpoint runs/demo/prism/best.safetensors --out runs/demo/slots
-	$(BIN)/prism occlusion runs/demo/prism/best.safetensors runs/demo/pvt/best.safetensors \
-		--data scenes --limit 300 --out runs/demo/occlusion
+demo: setup  ## two minutes: shipped weights under occlusion, slot maps, a short training, one report
+	$(BIN)/python examples/demo.py
 
 test: setup  ## by two workers of one thread each; TESTS=--no-skips fails where a test is skipped
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
@@ -43,6 +38,7 @@ check: setup
 
 docs: setup  ## the site, into build/docs; a dead link stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "to read it with its search: $(BIN)/python -m http.server --directory build/docs"
 
 BENCH := prism_tiny pvt_v2_b1 xcit_tiny_24_p16_224 davit_tiny --steps 2.5,3.2,3.7,2.5
 bench: setup  ## the tables under results/speed; about a quarter of an hour on two cores

@@ -1,8 +1,11 @@
 """What the README shows works: its Python blocks and its commands run, one after the other, as a reader would type."""
 
+import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import timm
@@ -83,3 +86,31 @@ def test_the_citation_is_of_this_version():
     assert cited["version"] == prism.__version__
     [paper] = cited["references"]
     assert paper["title"] in README.replace("{{PRISM}}", "PRISM")
+
+
+def test_the_demo_makes_one_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its commands in this process and shortened; that an interrupted training resumes is tested beside the loop."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prism").symlink_to(ROOT / "prism")
+    spec: Any = importlib.util.spec_from_file_location("demo", ROOT / "examples" / "demo.py")
+    demo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    for command in (demo.OCCLUSION, demo.SLOTS, demo.TRAINING):
+        run_shortened(shlex.split(command)[1:])
+    demo.report()
+    page = (tmp_path / demo.OUT / "report.html").read_text()
+    assert re.search(r'<p class="summary">prism_nano keeps \d+ % of its accuracy behind a 112 px block', page)
+    assert page.index("<img") < page.index("<table")
+    assert page.count("data:image/png") == 4
+    assert "(paper" not in page
+
+
+def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    notebook = json.loads((ROOT / "examples" / "occlusion.ipynb").read_text())
+    scope: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]).replace("limit = 100", "limit = 4"), scope)
+    assert sum(len(cell.get("outputs", ())) for cell in notebook["cells"]) == 5, "it shows what it draws and prints"
+    assert len(scope["rows"]) == 7 * len(scope["networks"]) > 0
