@@ -72,6 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "Original Traceback" in sentence:  # a worker's: its last line is the error's name and its message
             sentence = sentence.strip().splitlines()[-1].partition(": ")[2]
         sys.exit(f"prism: {one_line(' '.join(sentence.split()))}")
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):  # torch has no class for it
+            raise
+        sys.exit(f"prism: not enough memory: {one_line(str(error).partition('.')[0])}")
     except KeyboardInterrupt:
         sys.exit("prism: interrupted")
 

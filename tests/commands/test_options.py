@@ -94,3 +94,15 @@ def test_the_parser_checks_every_function():
 
     with pytest.raises(ValueError, match="wide must be a number from 0"):
         parse(command, ["--wide", "nan"], "toy")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 bytes.")])
+def test_too_little_memory_is_one_sentence(error: Exception, monkeypatch, capsys):
+    monkeypatch.setattr("prism.commands.recipes.recipes", lambda: (_ for _ in ()).throw(error))
+    assert refused(["recipes"], capsys).startswith("prism: not enough memory")
+
+
+def test_an_error_of_ours_is_not_hidden(monkeypatch):
+    monkeypatch.setattr("prism.commands.recipes.recipes", lambda: (_ for _ in ()).throw(RuntimeError("a bug")))
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["recipes"])
