@@ -61,4 +61,5 @@ def curves(rows: list[dict[str, Any]], metric: str) -> Figure:
             axis.legend(fontsize=8)
         if title == "loss":
             axis.set_yscale("log")
+            axis.yaxis.set_major_formatter("{x:g}")
     return figure
