@@ -71,11 +71,10 @@ def open_model(checkpoint: Checkpoint, num_classes: int = 1000, pretrained: bool
     if not file:
         return create(name, pretrained=True) if pretrained else create(name, num_classes=num_classes)
     head = read_weights(file).get(f"{getattr(timm.get_pretrained_cfg(name), 'classifier', 'head')}.weight")
-    count = num_classes if head is None else len(head) if head.ndim else 0
-    if metadata.classes and len(metadata.classes) != count:
-        raise ValueError(
-            f"invalid metadata in {file}: {len(metadata.classes)} classes, but its weights are for {count}"
-        )
+    named = len(metadata.classes or ())
+    count = (named or num_classes) if head is None else len(head) if head.ndim else 0
+    if named not in (0, count):
+        raise ValueError(f"invalid metadata in {file}: {named} classes, but its weights are for {count}")
     colours = {key: metadata.preprocessing[key] for key in ("mean", "std") if key in metadata.preprocessing}
     return with_weights(
         lambda: create(name, num_classes=count, pretrained_cfg_overlay=colours, **metadata.network), file
@@ -95,7 +94,8 @@ def with_weights(build: Callable[[], Built], file: Path) -> Built:
     except (ValueError, RuntimeError):  # it computes while it is built, or cannot be built: then the second time tells
         planned = held
     if planned > 2 * held + SPARE:
-        raise ValueError(f"{file} does not fit: its network has {planned:,} numbers, the file holds {held:,}")
+        sizes = f"the network has {planned:,} numbers, the file {held:,}"
+        raise ValueError(f"{file} does not fit: the checkpoint is of another model, as {sizes}")
     network = build()
     load_weights(network, file)
     return network

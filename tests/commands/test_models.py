@@ -138,7 +138,7 @@ PREDICT = ("predict", "{place}/data/val/a/1.png", "--checkpoint")
         ((*PREDICT, "{place}/mute.safetensors", "--model", "resnet10t"), "mute.safetensors does not fit"),
         ((*PREDICT, "{place}/best.safetensors", "--model", "resnet10t"), "weights of prism_nano, not of resnet10t"),
         ((*PREDICT, "{place}/keys.safetensors"), "keys.safetensors does not fit: the checkpoint is of another model"),
-        ((*PREDICT, "{place}/nan.safetensors"), "holds a weight that is not a number, in 'head.fc.bias'"),
+        ((*PREDICT, "{place}/nan.safetensors"), "holds a weight that is not a finite number, in 'head.fc.bias'"),
         ((*PREDICT, "{place}/garbled.safetensors"), "invalid metadata in {place}/garbled.safetensors: size"),
         (("predict", "{place}/none.png", "--checkpoint", "{place}/best.safetensors"), "there is no image"),
         (("predict", "{place}/spoilt/a/spoilt.png", "--checkpoint", "{place}/best.safetensors"), "spoilt.png cannot"),

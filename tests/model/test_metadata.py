@@ -135,9 +135,18 @@ def small_file(path: Path, **changes: Any) -> Path:
         (dict(preprocessing={"size": 4096, "crop": 0.1}), "size and crop ask for images of 40960 pixels"),
         (dict(preprocessing={"crop": None}), "a classifier sees images of one size"),
         (dict(model="prism_nano.x"), "no model is called 'prism_nano.x'"),
-        (dict(model="vit_giant_patch14_224", network={}, classes=None), "does not fit: its network has"),
-        (dict(network=dict(widths=(60_000, 60_000), slots=(2, 2))), "does not fit: its network has"),
-        (dict(network=dict(widths=(8, 12), slots=(2, 2), codes=1_000_000)), "does not fit: its network has"),
+        (
+            dict(model="vit_giant_patch14_224", network={}, classes=None),
+            "does not fit: the checkpoint is of another model, as the network has",
+        ),
+        (
+            dict(network=dict(widths=(60_000, 60_000), slots=(2, 2))),
+            "does not fit: the checkpoint is of another model, as the network has",
+        ),
+        (
+            dict(network=dict(widths=(8, 12), slots=(2, 2), codes=1_000_000)),
+            "does not fit: the checkpoint is of another model, as the network has",
+        ),
     ],
 )
 def test_what_contradicts_the_weights_is_refused_before_memory_is_taken(changes, reason: str, tmp_path: Path):
