@@ -61,7 +61,7 @@ def runner(engine: str, size: int, threads: int) -> Callable[[nn.Module, Sequenc
         if not suffixes:
             return open_engine(engine, with_steps(model, means), threads)
         if means and isinstance(model, Prism):
-            return _numbered(_exported(engine, Planned(model, means), size, threads))
+            return numbered(_exported(engine, Planned(model, means), size, threads))
         return _exported(engine, Exportable(model), size, threads)
 
     return start
@@ -75,7 +75,7 @@ def _exported(engine: str, network: Exportable, size: int, threads: int) -> Runn
         return open_engine(engine, file, threads)
 
 
-def _numbered(run: Runner) -> Runner:
+def numbered(run: Runner) -> Runner:
     """Numbers the images that it runs."""
     seen = 0
 

@@ -12,7 +12,7 @@ from prism.cli import main
 from prism.export import formats
 from prism.model.weights import shipped
 
-NANO, PVT = str(shipped("prism_nano")), str(shipped("pvt_v2_b0"))
+NANO, PVT = str(shipped("prism_nano")), str(shipped("pvt_v2_b0.scenes"))
 EXPORT = ("export", NANO)
 
 
