@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        sys.exit(f"prism: {package} is not installed: pip install 'prism-vision[{EXTRAS[package]}]'")
+        sys.exit(f"prism: {package} is not installed; in a clone of PRISM: pip install '.[{EXTRAS[package]}]'")
     except (ValueError, OSError) as error:
         sentence = str(error)
         if "Original Traceback" in sentence:  # a worker's: its last line is the error's name and its message

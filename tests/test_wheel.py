@@ -73,4 +73,4 @@ def test_a_command_names_the_extra_that_it_misses(environment: Path, tmp_path: P
     words = [environment / "prism", "predict", "photo.jpg"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
-    assert re.fullmatch(r"prism: \w+ is not installed: pip install 'prism-vision\[occlusion\]'\n", done.stderr)
+    assert re.fullmatch(r"prism: \w+ is not installed; .* pip install '.\[occlusion\]'\n", done.stderr)

@@ -121,7 +121,7 @@ def optional(module: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError:
-        raise ValueError(f"{module} is not installed: pip install 'prism-vision[train]'") from None
+        raise ValueError(f"{module} is not installed; in a clone of PRISM: pip install '.[train]'") from None
 
 
 class _NamedScenes(Scenes):

@@ -84,5 +84,5 @@ def test_what_does_not_fit_is_refused_in_one_sentence(
 def test_without_a_server_it_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "prism.app.server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(SystemExit, match=r"uvicorn is not installed: pip install 'prism-vision\[app\]'"):
+    with pytest.raises(SystemExit, match=r"uvicorn is not installed; in a clone of PRISM: pip install '.\[app\]'"):
         main(["app"])

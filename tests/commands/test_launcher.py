@@ -54,4 +54,4 @@ def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     with pytest.raises(SystemExit) as stopped:
         main(["recipes"])
-    assert stopped.value.code == "prism: rich is not installed: pip install 'prism-vision[occlusion]'"
+    assert stopped.value.code == "prism: rich is not installed; in a clone of PRISM: pip install '.[occlusion]'"

@@ -305,7 +305,7 @@ def test_what_cannot_be_shared_or_filled_is_refused(tmp_path: Path):
 
 def test_a_missing_reader_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "webdataset", None)
-    with pytest.raises(ValueError, match=r"^webdataset is not installed: pip install 'prism-vision\[train\]'$"):
+    with pytest.raises(ValueError, match=r"^webdataset is not installed; .* pip install '.\[train\]'$"):
         stream(stored(tmp_path, [3]))
 
 

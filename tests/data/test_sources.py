@@ -238,5 +238,5 @@ def test_saved_pictures_that_cannot_be_read_are_named(tmp_path: Path):
 def test_a_missing_reader_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     table([0, 1]).save_to_disk(tmp_path)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ValueError, match=r"^datasets is not installed: pip install 'prism-vision\[train\]'$"):
+    with pytest.raises(ValueError, match=r"^datasets is not installed; in a clone of PRISM: pip install '.\[train\]'$"):
         open_images(str(tmp_path), "")
