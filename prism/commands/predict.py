@@ -29,6 +29,8 @@ def predict(
     if engine:
         if checkpoint or model:
             raise ValueError("--engine takes its network from the exported file: leave out --checkpoint and --model")
+        if not images:
+            raise ValueError("name the exported file, and the images after it")
         return _by_engine(engine, images[0], images[1:], out, size)
     from prism.analysis.drawing import lines, sheet
     from prism.model.weights import shipped

@@ -56,6 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("predict", "--engine", "openvino", "{place}/corrupt.xml", "a.png"), "openvino cannot read"),
         (("predict", "--engine", "onnx", "{place}/corrupt.xml", "a.png"), "runs files that end in .onnx, got"),
         (("predict", "--engine", "onnx", "{place}/foreign.onnx", "a.png"), "prism export did not write it"),
+        (("predict", "--engine", "onnx"), "name the exported file, and the images after it"),
         (("predict", "--engine", "onnx", "{place}/foreign.onnx"), "name the images after the exported file"),
         (("predict", "--engine", "onnx", "a.onnx", "--checkpoint", NANO), "leave out --checkpoint"),
     ],
