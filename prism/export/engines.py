@@ -23,7 +23,7 @@ class Engine:
     def __call__(self, images: Tensor) -> Answers:
         try:
             return self._run(images)
-        except (ValueError, RuntimeError) as error:  # onnxruntime's and OpenVINO's are among these
+        except (ValueError, RuntimeError, AssertionError) as error:  # the last is how a torch program refuses a shape
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"cannot run images of {tuple(images.shape)}: {reason}") from None
 
