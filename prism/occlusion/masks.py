@@ -9,6 +9,7 @@ from torch import Tensor
 
 CELLS = 14  # along the short side: 16 px at 224
 REFERENCE = 224
+LATTICE = 8  # px, the patches of PRISM's second stage
 
 
 def mask_generator(index: int, seed: int) -> torch.Generator:
@@ -55,17 +56,21 @@ def scattered_mask(size: tuple[int, int], generator: torch.Generator | None = No
     """For training: a share of 5 to 95 % of the cells of a grid of 2 to 16 per side, shifted at random.
 
     One cell always shows, and of a coarse grid a small share may be none. Coarse grids hide blocks, fine ones scatter
-    holes, so that no one way of hiding is learned by heart. Without a generator it draws from torch's own, which a
-    training stream seeds for each image.
+    holes, so that no one way of hiding is learned by heart. Every other mask keeps to a lattice of LATTICE px, so that
+    patches are hidden or shown whole: holes that always cut through patches teach a network to go by their edges.
+    Without a generator it draws from torch's own, which a training stream seeds for each image.
     """
-    cells = int(torch.randint(2, 17, (), generator=generator))
+    step = LATTICE if torch.rand((), generator=generator) < 0.5 else 1
+    sides = [-(-side // step) for side in size]
+    cells = min(int(torch.randint(2, 17, (), generator=generator)), *sides)
     share = 0.05 + 0.9 * float(torch.rand((), generator=generator))
     count = min(round(share * cells**2), cells**2 - 1)
     chosen = torch.zeros(cells**2, dtype=torch.bool)
     chosen[torch.randperm(cells**2, generator=generator)[:count]] = True
-    rows, columns = (_cell_of_pixels(side, cells) for side in size)
-    shift = [int(torch.randint(side, (), generator=generator)) for side in size]
-    return chosen.view(cells, cells)[rows][:, columns].roll(shift, (0, 1))
+    rows, columns = (_cell_of_pixels(side, cells) for side in sides)
+    shift = [int(torch.randint(side, (), generator=generator)) for side in sides]
+    mask = chosen.view(cells, cells)[rows][:, columns].roll(shift, (0, 1))
+    return mask.repeat_interleave(step, 0).repeat_interleave(step, 1)[: size[0], : size[1]]
 
 
 def instance_mask(mask: Tensor, share: float, generator: torch.Generator) -> Tensor:

@@ -115,3 +115,10 @@ def test_scattered_cells_hide_some_and_show_some(size: tuple[int, int], seed: in
     others = [scattered_mask(size, mask_generator(place, seed)).float().mean() for place in range(40)]
     assert 0.3 < sum(others) / len(others) < 0.7
     assert mask.equal(scattered_mask(size, mask_generator(0, seed)))
+
+
+def test_every_other_scattered_mask_hides_whole_patches():
+    masks = [scattered_mask((112, 112), mask_generator(place, 0)) for place in range(200)]
+    patches = [mask.unfold(0, 8, 8).unfold(1, 8, 8).flatten(2).float().mean(2) for mask in masks]
+    whole = sum(bool(((shares == 0) | (shares == 1)).all()) for shares in patches)
+    assert 80 <= whole <= 130  # the others cut through patches, but for a few by chance
