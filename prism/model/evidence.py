@@ -2,9 +2,10 @@
 
 B images, C channels, (H, W) positions. Evidence is (B, 1, H, W) beside a map, and (B, N, 1) beside tokens.
 
-A patch of one colour shows nothing of what is there, whatever the colour: so holes are found by their lack of contrast
-and nobody has to say where they are. Training sees whole images, in which hardly a patch is that blank; what the
-network does where evidence is missing is not learned but follows: what was not seen enters no mean and no convolution.
+A surface of one colour shows nothing of what is there, whatever the colour: so holes are found by their lack of
+contrast, pixel by pixel, and nobody has to say where they are. Training sees whole images, in which hardly a pixel is
+that blank; what the network does where evidence is missing is not learned but follows: what was not seen enters no
+mean and no convolution, and the edge of a hole is no feature.
 """
 
 import torch.nn.functional as F
@@ -13,33 +14,40 @@ from torch import Tensor
 from prism.model.attention import at_least_float32
 from prism.model.compilation import exporting
 
-FLOOR = 1e-5  # the contrast at which half is believed: far below that of a clear sky, far above rounding
+FLOOR = 1e-5  # the squared contrast at which half is believed: far below that of a clear sky, far above rounding
 LEAST = 1e-4  # what a hole weighs where nothing else was seen
+WINDOW = 3  # px, the least side of a hole
 
 
-def contrast_evidence(images: Tensor, patch: int, floor: float = FLOOR) -> Tensor:
-    """v / (v + floor) of each patch, v the variance of its pixels: (B, C, H', W') -> (B, 1, H, W)."""
-    images = at_least_float32(images)
-    means = F.avg_pool2d(images, patch, ceil_mode=True)
-    spread = images - F.interpolate(means, scale_factor=patch)[..., : images.shape[-2], : images.shape[-1]]
-    variance = F.avg_pool2d(spread.square(), patch, ceil_mode=True).mean(1, keepdim=True)
-    return variance / (variance + floor)
+def contrast_evidence(images: Tensor, floor: float = FLOOR) -> Tensor:
+    """Of each pixel, the least c / (c + floor) of the windows around it: (B, C, H, W) -> (B, 1, H, W).
 
-
-def merged(evidence: Tensor) -> Tensor:
-    """Of 2 x 2 positions that become one: something was seen there if it was in any of them."""
-    return F.max_pool2d(evidence, 2, ceil_mode=True)
-
-
-def filled(features: Tensor, evidence: Tensor) -> Tensor:
-    """Within each 2 x 2 positions, those that were not seen take the mean of those that were.
-
-    (B, C, H, W) -> the same with even sides: beyond an odd one there is nothing to see.
+    c is the squared difference of a window's brightest and darkest pixel, averaged over channels: exactly 0 in a hole.
+    The least, so that a hole reaches to its very edge, where other windows show the contrast with what is beside it.
     """
-    features = padded(features, 2)
-    weights = (padded(evidence, 2) + LEAST).to(features.dtype)
-    means = F.avg_pool2d(features * weights, 2) / F.avg_pool2d(weights, 2)
-    return F.interpolate(means, scale_factor=2).lerp(features, weights.clamp_max(1))
+    images = at_least_float32(images)
+    contrast = (_highest(images) + _highest(-images)).square().mean(1, keepdim=True)
+    return -_highest(-contrast / (contrast + floor))
+
+
+def _highest(maps: Tensor) -> Tensor:
+    return F.max_pool2d(maps, WINDOW, 1, WINDOW // 2)
+
+
+def merged(evidence: Tensor, side: int) -> Tensor:
+    """Of side x side positions that become one: something was seen there if it was in any of them."""
+    return F.max_pool2d(evidence, side, ceil_mode=True)
+
+
+def filled(features: Tensor, evidence: Tensor, side: int) -> Tensor:
+    """Within each side x side positions, those that were not seen take the mean of those that were.
+
+    (B, C, H, W) -> the same with sides that are multiples of `side`: beyond the edge there is nothing to see.
+    """
+    features = padded(features, side)
+    weights = (padded(evidence, side) + LEAST).to(features.dtype)
+    means = F.avg_pool2d(features * weights, side) / F.avg_pool2d(weights, side)
+    return F.interpolate(means, scale_factor=side).lerp(features, weights.clamp_max(1))
 
 
 def padded(maps: Tensor, side: int) -> Tensor:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from prism.model.evidence import contrast_evidence, filled, merged, padded
+from prism.model.evidence import contrast_evidence, filled, merged
 from prism.model.halting import HaltingUnit, Refined, StepRecord, applications, refine_fixed, refine_until_halted
 from prism.model.memory import Codebook
 from prism.model.position import sincos_positions
@@ -68,11 +68,9 @@ class PatchTokeniser(nn.Module):
 
     def forward(self, given: Features) -> tuple[Tensor, Tensor]:
         """(B, C, H', W') -> tokens (B, H, W, D), which are 0 where nothing was seen, and evidence (B, 1, H, W)."""
-        if given.evidence is None:  # an image
-            evidence, maps = contrast_evidence(given.maps, self.side), padded(given.maps, self.side)
-        else:
-            evidence, maps = merged(given.evidence), filled(given.maps, given.evidence)
-        tokens = self.norm(_convolved(self.conv, maps))
+        seen = contrast_evidence(given.maps) if given.evidence is None else given.evidence  # none yet: an image
+        evidence = merged(seen, self.side)
+        tokens = self.norm(_convolved(self.conv, filled(given.maps, seen, self.side)))
         return tokens * evidence.permute(0, 2, 3, 1).to(tokens.dtype), evidence
 
 

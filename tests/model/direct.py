@@ -93,35 +93,39 @@ def step(
     return x, slots + hidden @ ffn.contract.weight.T + ffn.contract.bias, loss
 
 
-def contrast(image: Tensor, side: int) -> Tensor:
-    """Patch by patch: the variance of its pixels, averaged over channels, over itself and 1e-5."""
-    rows = []
-    for top in range(0, image.shape[2], side):
-        row = []
-        for left in range(0, image.shape[3], side):
-            patch = image[:, :, top : top + side, left : left + side].flatten(2)
-            variance = patch.var(2, unbiased=False).mean(1)
-            row.append(variance / (variance + 1e-5))
-        rows.append(torch.stack(row, 1))
-    return torch.stack(rows, 1)
+def contrast(image: Tensor) -> Tensor:
+    """Window by window of 3 x 3 pixels: the squared range over itself and 1e-5; of each pixel the least of its windows."""
+    height, width = image.shape[2:]
+    windows = torch.zeros(len(image), height, width, dtype=image.dtype)
+    evidence = torch.zeros_like(windows)
+    for found in (windows, evidence):
+        for y in range(height):
+            for x in range(width):
+                near = (..., slice(max(y - 1, 0), y + 2), slice(max(x - 1, 0), x + 2))
+                if found is windows:
+                    spread = (image[near].amax((2, 3)) - image[near].amin((2, 3))).square().mean(1)
+                    windows[:, y, x] = spread / (spread + 1e-5)
+                else:
+                    evidence[:, y, x] = windows[near].amin((1, 2))
+    return evidence
 
 
-def halved(image: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
-    """Each 2 x 2 cell with its holes filled by the mean of what was seen in it, and whether anything was."""
+def gathered(image: Tensor, evidence: Tensor, side: int) -> tuple[Tensor, Tensor]:
+    """Each side x side cell with its holes filled by the mean of what was seen in it, and whether anything was."""
     batch, channels, height, width = image.shape
-    whole = torch.zeros(batch, channels, height + height % 2, width + width % 2, dtype=image.dtype)
+    whole = torch.zeros(batch, channels, height + -height % side, width + -width % side, dtype=image.dtype)
     known = torch.zeros(batch, 1, *whole.shape[2:], dtype=image.dtype)
     whole[:, :, :height, :width], known[:, 0, :height, :width] = image, evidence
     filled, merged = torch.zeros_like(whole), []
-    for top in range(0, height, 2):
-        for left in range(0, width, 2):
-            cell = (..., slice(top, top + 2), slice(left, left + 2))
+    for top in range(0, height, side):
+        for left in range(0, width, side):
+            cell = (..., slice(top, top + side), slice(left, left + side))
             weight = known[cell] + 1e-4
             mean = (whole[cell] * weight).sum((2, 3), keepdim=True) / weight.sum((2, 3), keepdim=True)
             weight = weight.clamp(max=1)
             filled[cell] = weight * whole[cell] + (1 - weight) * mean
             merged.append(known[cell].amax((1, 2, 3)))
-    return filled, torch.stack(merged, 1).unflatten(1, (whole.shape[2] // 2, whole.shape[3] // 2))
+    return filled, torch.stack(merged, 1).unflatten(1, (whole.shape[2] // side, whole.shape[3] // side))
 
 
 def stage(module, image: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor]:
@@ -130,11 +134,8 @@ def stage(module, image: Tensor, e: Tensor | None) -> tuple[Tensor, Tensor | Non
     `e` is the evidence of the given map, (B, H, W); None for an image.
     """
     side = getattr(module.tokeniser, "side", None)
-    if side and e is None:
-        e = contrast(image, side)
-        image = torch.nn.functional.pad(image, (0, -image.shape[3] % side, 0, -image.shape[2] % side))
-    elif e is not None:
-        image, e = halved(image, e)
+    if side:
+        image, e = gathered(image, contrast(image) if e is None else e, side)
     patches = module.tokeniser.conv(image.contiguous())
     batch, dim, *grid = patches.shape
     x = norm(patches.flatten(2).transpose(1, 2), module.tokeniser.norm)

@@ -8,34 +8,38 @@ from tests.model.small import pictures, small_prism
 
 
 @pytest.mark.parametrize("colour", [0.0, 0.5, -2.1, 1e3])
-def test_a_patch_of_one_colour_is_a_hole_whatever_the_colour(colour: float):
+def test_a_surface_of_one_colour_is_a_hole_up_to_its_edge_whatever_the_colour(colour: float):
     images = pictures(2, 32, 32)
-    images[:, :, :16] = colour
-    evidence = contrast_evidence(images, 4)
-    assert (evidence[:, :, :4] < 1e-3).all()
-    assert (evidence[:, :, 4:] > 0.99).all()
+    images[:, :, 5:18, 3:9] = colour
+    hole = torch.zeros(32, 32, dtype=torch.bool)
+    hole[5:18, 3:9] = True
+    evidence = contrast_evidence(images)
+    assert (evidence[:, 0, hole] == 0).all()
+    assert (evidence[:, 0, ~hole] > 0.99).all()
 
 
-def test_evidence_of_sides_that_are_no_multiple_of_a_patch():
-    assert contrast_evidence(torch.randn(1, 3, 33, 47), 4).shape == (1, 1, 9, 12)
+def test_a_line_is_no_hole():
+    images = pictures(1, 32, 32)
+    images[:, :, 10:12] = 1
+    assert (contrast_evidence(images) > 0.99).all()
 
 
 def test_something_was_seen_of_a_cell_if_any_of_its_parts_was():
     evidence = torch.zeros(1, 1, 3, 4)
     evidence[0, 0, 0, 1] = 1
-    assert merged(evidence).tolist() == [[[[1, 0], [0, 0]]]]
+    assert merged(evidence, 2).tolist() == [[[[1, 0], [0, 0]]]]
 
 
 def test_holes_take_the_mean_of_what_was_seen_around_them():
     features = torch.tensor([[2.0, 4.0], [7.0, 9.0]])[None, None]
     evidence = torch.tensor([[1.0, 1.0], [0.0, 0.0]])[None, None]
-    torch.testing.assert_close(filled(features, evidence)[0, 0, 1], torch.tensor([3.0, 3.0]), rtol=0, atol=0.01)
-    torch.testing.assert_close(filled(features, evidence)[0, 0, 0], features[0, 0, 0])
+    torch.testing.assert_close(filled(features, evidence, 2)[0, 0, 1], torch.tensor([3.0, 3.0]), rtol=0, atol=0.01)
+    torch.testing.assert_close(filled(features, evidence, 2)[0, 0, 0], features[0, 0, 0])
 
 
 def test_where_all_was_seen_nothing_is_filled():
     features = torch.randn(2, 5, 6, 4)
-    torch.testing.assert_close(filled(features, torch.ones(2, 1, 6, 4)), features)
+    torch.testing.assert_close(filled(features, torch.ones(2, 1, 6, 4), 2), features)
 
 
 def test_the_mean_of_a_weighted_map_is_that_of_what_was_seen():
@@ -61,6 +65,18 @@ def test_the_colour_of_a_hole_changes_nothing():
         images[:, :, 32:, 16:48] = colour
         far.append(other(images))
     assert (far[0] - far[1]).abs().max() > 0.05
+
+
+@torch.inference_mode()
+def test_a_hole_that_cuts_through_patches_leaves_no_edge():
+    """Of a patch of which a part was seen, the hidden part has no say: neither its colour nor its outline."""
+    model = small_prism().eval()
+    images = pictures(3, 64, 64)
+    answers = []
+    for colour in (0.0, 1.7):
+        images[:, :, 31:, 17:46] = colour
+        answers.append(model(images))
+    torch.testing.assert_close(*answers, rtol=0, atol=1e-3)
 
 
 @torch.inference_mode()
