@@ -94,7 +94,7 @@ def step(
 
 
 def contrast(image: Tensor) -> Tensor:
-    """Window by window of 3 x 3 pixels: the squared range over itself and 1e-5; of each pixel the least of its windows."""
+    """Of each 3 x 3 window the squared range over itself and 1e-5; of each pixel the least of its windows."""
     height, width = image.shape[2:]
     windows = torch.zeros(len(image), height, width, dtype=image.dtype)
     evidence = torch.zeros_like(windows)
