@@ -15,7 +15,7 @@ from faster_coco_eval.core import mask as rle
 from PIL import Image
 
 from prism.data.annotations import Annotation, Target, encode, target_of
-from prism.data.images import Unreadable, fingerprint_files, read_image
+from prism.data.images import THINNEST, Unreadable, fingerprint_files, read_image
 from prism.model.checks import MOST, read_json
 
 LONGEST_SIDE = 100_000  # pixels
@@ -27,17 +27,19 @@ class CocoImages:
 
     Annotations that cannot be used are skipped, and so are images without a file and all their annotations; `broken`
     names each and says why. An image that cannot be read or is not of the size that the JSON says raises Unreadable:
-    training skips it, evaluation stops. Without `masks` annotations may have boxes only. `limit` takes only so many
-    images, evenly spread.
+    training skips it, evaluation stops; so does one thinner than 1 to `thinnest`. Without `masks` annotations may have
+    boxes only. `limit` takes only so many images, evenly spread.
     """
 
-    def __init__(self, file: Path, folder: Path, masks: bool = True, limit: int | None = None):
+    def __init__(
+        self, file: Path, folder: Path, masks: bool = True, limit: int | None = None, thinnest: int = THINNEST
+    ):
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1, got {limit}")
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder}")
         found = _read(file)
-        self.file, self.folder, self.masks = file, folder, masks
+        self.file, self.folder, self.masks, self.thinnest = file, folder, masks, thinnest
         self.broken: list[str] = []
         names = {entry["id"]: str(entry.get("name", entry["id"])) for entry in found["categories"]}
         self.categories = sorted(names)
@@ -75,7 +77,7 @@ class CocoImages:
     def __getitem__(self, index: int) -> tuple[Image.Image, Target]:
         image = self._images[index]
         try:
-            picture = read_image(self.folder / image["file_name"])
+            picture = read_image(self.folder / image["file_name"], self.thinnest)
         except FileNotFoundError as error:
             raise Unreadable(str(error)) from None
         size = (image["height"], image["width"])

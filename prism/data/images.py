@@ -23,11 +23,11 @@ class Unreadable(ValueError):
     """An image that cannot be read: training skips it, evaluation stops."""
 
 
-def read_image(path: str | Path) -> Image.Image:
+def read_image(path: str | Path, thinnest: int = THINNEST) -> Image.Image:
     """The image as RGB of 8 bits, upright. Grey, palette, CMYK, alpha (on white) and 16-bit files are converted."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no image {path}")
-    with open_image(path, str(path)) as image:
+    with open_image(path, str(path), thinnest=thinnest) as image:
         return _as_rgb(ImageOps.exif_transpose(image))
 
 
@@ -52,7 +52,9 @@ def decode_image(data: bytes, name: str) -> Image.Image:
 
 
 @contextmanager
-def open_image(source: str | Path | BytesIO, name: str, kind: str = "an image") -> Iterator[Image.Image]:
+def open_image(
+    source: str | Path | BytesIO, name: str, kind: str = "an image", thinnest: int = THINNEST
+) -> Iterator[Image.Image]:
     """An image whose pixels are decoded within. Whatever goes wrong there makes it Unreadable: decoders raise anything.
 
     Nothing but a regular file is opened, as a pipe would wait for ever, and nothing larger than MOST_PIXELS decoded.
@@ -65,8 +67,8 @@ def open_image(source: str | Path | BytesIO, name: str, kind: str = "an image") 
                 raise OSError(f"{image.format} is not supported")
             if image.width * image.height > MOST_PIXELS:
                 raise OSError(f"{image.width} x {image.height} pixels are more than {MOST_PIXELS / 1e6:.0f} million")
-            if max(image.size) > THINNEST * min(image.size):
-                raise OSError(f"{image.width} x {image.height} pixels are thinner than 1 to {THINNEST}")
+            if max(image.size) > thinnest * min(image.size):
+                raise OSError(f"{image.width} x {image.height} pixels are thinner than 1 to {thinnest}")
             yield image
     except Exception as error:
         unknown = isinstance(source, BytesIO) and isinstance(error, UnidentifiedImageError)  # names an object in memory

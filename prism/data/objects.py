@@ -9,6 +9,7 @@ from PIL import Image
 
 from prism.data.annotations import Annotation, Target, encode, target_of
 from prism.data.coco import CocoImages
+from prism.data.images import THINNEST
 from prism.data.scenes import SHAPES, SceneObject, Scenes
 
 OCCLUDED = 0.3  # a scene's object of which more is hidden is flagged as occluded
@@ -66,6 +67,7 @@ def open_annotated(
     length: int | None = None,
     amodal: bool = True,
     masks: bool = True,
+    thinnest: int = THINNEST,
 ) -> CocoImages | SceneImages:
     """`data` is "scenes" (of this `size` and `length`, whole objects or seen parts), or a folder with COCO JSON.
 
@@ -84,7 +86,7 @@ def open_annotated(
     if file is None:
         raise FileNotFoundError(f"{data} has no split {split!r}: there is none of {', '.join(map(str, files))}")
     folder = next((folder for name in FOLDERS if (folder := root / name.format(split)).is_dir()), root)
-    return CocoImages(file, folder, masks, limit)
+    return CocoImages(file, folder, masks, limit, thinnest)
 
 
 def _annotation(item: SceneObject, id: int, image_id: int, amodal: bool) -> Annotation:

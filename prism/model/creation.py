@@ -91,12 +91,15 @@ def with_weights(build: Callable[[], Built], file: Path) -> Built:
     try:
         with torch.device("meta"):
             planned = sum(value.numel() for value in build().state_dict().values())
-    except (ValueError, RuntimeError):  # it computes while it is built, or cannot be built: then the second time tells
+    except Exception:  # it computes while it is built, or cannot be built: then the second time tells
         planned = held
     if planned > 2 * held + SPARE:
         sizes = f"the network has {planned:,} numbers, the file {held:,}"
         raise ValueError(f"{file} does not fit: the checkpoint is of another model, as {sizes}")
-    network = build()
+    try:
+        network = build()
+    except Exception as error:  # what a file asks for can fail anywhere in a network's own code
+        raise ValueError(f"{file} does not fit: {' '.join(str(error).split())[:300] or type(error).__name__}") from None
     load_weights(network, file)
     return network
 

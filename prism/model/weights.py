@@ -67,10 +67,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _plain(value: object) -> bool:
-    """A tensor whose numbers are all there: neither without storage, nor quantised, nor sparse."""
-    if not isinstance(value, Tensor):
+    """A tensor whose numbers are all there: neither without storage, nor quantised, nor sparse, nor one repeated."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
         return False
-    return value.layout == torch.strided and not (value.is_meta or value.is_quantized or value.is_nested)
+    if value.is_meta or value.is_quantized or value.is_nested:
+        return False
+    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
 
 
 def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

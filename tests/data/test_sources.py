@@ -198,6 +198,14 @@ def test_a_saved_data_set_without_splits(tmp_path: Path):
         open_images(str(tmp_path), "val")
 
 
+@pytest.mark.parametrize("content", ["5", "[]", "null", "{}", '{"splits": "val"}', '{"splits": [1]}', '{"splits": []}'])
+def test_a_list_of_splits_of_the_wrong_shape_is_a_sentence(content: str, tmp_path: Path):
+    datasets.DatasetDict(train=table([0, 1]), val=table([0])).save_to_disk(tmp_path)
+    (tmp_path / "dataset_dict.json").write_text(content)
+    with pytest.raises(ValueError, match=r"dataset_dict\.json is not of a saved data set: splits must be"):
+        open_images(str(tmp_path), "val")
+
+
 def test_plain_numbers_are_labels_counted_in_training(tmp_path: Path):
     number = datasets.Value("int32")
     splits_ = {"train": table([3, 0], kind=number), "val": table([1], kind=number), "new": table([4], kind=number)}

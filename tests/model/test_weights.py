@@ -84,8 +84,9 @@ def test_numbers_that_are_no_weights_are_refused(kind: torch.dtype, tmp_path: Pa
         lambda: torch.empty(10, 12, device="meta"),
         lambda: torch.quantize_per_tensor(torch.ones(10, 12), 0.1, 0, torch.qint8),
         lambda: torch.ones(10, 12).to_sparse(),
+        lambda: torch.ones(1).expand(2**34, 2**10),  # a few bytes, and more than any memory
     ],
-    ids=["meta", "quantised", "sparse"],
+    ids=["meta", "quantised", "sparse", "repeated"],
 )
 @pytest.mark.filterwarnings("ignore")  # torch calls its quantised tensors outdated
 def test_tensors_whose_numbers_are_not_there_are_refused(make, tmp_path: Path):

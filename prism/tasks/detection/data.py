@@ -10,7 +10,7 @@ from torch import Tensor
 
 from prism.data.annotations import Target
 from prism.data.coco import CocoImages
-from prism.data.images import unit_pixels
+from prism.data.images import THINNEST, unit_pixels
 from prism.data.objects import SceneImages, open_annotated
 from prism.model.creation import Checkpoint
 from prism.tasks.detection.loading import check_design
@@ -61,7 +61,8 @@ def open_for(
     if masks is None:
         masks = any(metadata.design.get("head") == "maskrcnn" for metadata in found)
     size = found[0].preprocessing.get("size", SIDE) if found else SIDE
-    return open_annotated(data, split, size, limit, amodal=amodal != {False}, masks=masks)
+    thinnest = min((metadata.design.get("longest", THINNEST) for metadata in found), default=THINNEST)
+    return open_annotated(data, split, size, limit, None, amodal != {False}, masks, min(thinnest, THINNEST))
 
 
 def name_broken(images: Any, quiet: bool = False) -> None:

@@ -154,7 +154,11 @@ class _Transform(GeneralizedRCNNTransform):
         height, width = image.shape[-2:]
         if min(height, width) * self.max_size < max(height, width):
             raise ValueError(f"an image of {width} x {height} pixels is too thin: it would shrink to nothing")
-        return super().resize(image, target)
+        shown, boxed = super().resize(image, target)
+        if boxed is not None:  # of a box that is nothing in these pixels torchvision would make an error
+            kept = (boxed["boxes"][:, 2:] > boxed["boxes"][:, :2]).all(1)
+            boxed = boxed | {name: boxed[name][kept] for name in ("boxes", "labels", "masks") if name in boxed}
+        return shown, boxed
 
     def postprocess(
         self,

@@ -11,6 +11,7 @@ from torch import nn
 
 from prism.data.annotations import Annotated
 from prism.data.coco import CocoImages
+from prism.data.images import THINNEST
 from prism.data.objects import open_annotated
 from prism.data.stream import Batch, ShuffledStream, listed
 from prism.metrics.average_precision import by_subset, ground_truth, judge
@@ -64,8 +65,9 @@ class DetectionTask(Task):
     def job(self, recipe: Detection, accelerator: Accelerator) -> Job:
         ranks = ranks_of(accelerator)
         size, amodal, masks = recipe.sizes[-1], recipe.amodal, recipe.head == "maskrcnn"
-        trained = open_annotated(recipe.data, "train", size, None, recipe.length, amodal, masks)
-        shown = open_annotated(recipe.data, recipe.split, size, recipe.limit, None, amodal, masks)
+        thinnest = min(recipe.longest, THINNEST)  # of a thinner image the network would leave nothing
+        trained = open_annotated(recipe.data, "train", size, None, recipe.length, amodal, masks, thinnest)
+        shown = open_annotated(recipe.data, recipe.split, size, recipe.limit, None, amodal, masks, thinnest)
         for images in (trained, shown):
             name_broken(images, quiet=ranks.rank > 0)
         check_splits(recipe, trained, shown)

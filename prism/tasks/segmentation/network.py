@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchvision.ops import FeaturePyramidNetwork
 
 from prism.baselines.pyramid import STRIDES, PyramidBackbone
-from prism.data.label_maps import Sides, fitted
+from prism.data.label_maps import VOID, Sides, fitted
 from prism.data.preprocessing import Preprocessing
 from prism.model.backbone import Trace
 from prism.model.checks import LARGEST, Check, checked, either, nothing, number, several, whole
@@ -172,8 +172,9 @@ def load_segmenter(path: Path, **how: Any) -> Inference:
     metadata = read_metadata(path)
     if metadata.task != "segmentation":
         raise ValueError(f"{path} holds no segmenter: it says its task is {metadata.task}")
-    said = metadata.design
-    if reason := checked(said, DESIGN, "has no key") or ("" if metadata.classes else "has no classes"):
+    said, count = metadata.design, len(metadata.classes or ())
+    few = "" if 0 < count <= VOID else f"needs 1 to {VOID} classes, got {count}"  # as many as a mask's byte tells
+    if reason := checked(said, DESIGN, "has no key") or few:
         raise ValueError(f"invalid metadata in {path}: design {reason}")
     width, dropout, sides = said.get("width", 256), said.get("dropout", 0.0), said.get("fit")
     network = with_weights(

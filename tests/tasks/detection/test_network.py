@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,32 @@ def test_another_file_is_no_detector(tmp_path: Path):
     export({"weight": torch.zeros(1)}, tmp_path / "other.safetensors", {"model": "prism_nano"})
     with pytest.raises(ValueError, match=r"other\.safetensors does not hold a detector"):
         load_detector(tmp_path / "other.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (dict(design={}), "does not fit"),  # the published sizes, which the weights have not
+        (dict(design={"width": "wide"}), "design width must be a whole number"),
+        (dict(design={"sizes": 800}), "design sizes must be a list"),
+        (dict(design={"sizes": []}), "design sizes must be a list of 1 to 100 values"),
+        (dict(design={"head": "yolo"}), "design head must be one of retinanet, maskrcnn"),
+        (dict(design={"norm": 1}), "design norm must be one of True, False"),
+        (dict(design={"width": 12, "norm": True}), "design width must be a multiple of 8 with norm"),
+        (dict(design={"amodal": None}), "design amodal must be one of"),
+        (dict(design={"categories": [1]}), "design has 1 categories for 2 classes"),
+        (dict(design={"colour": 1}), "design has no key 'colour'"),
+        (dict(classes=None), "design has no classes"),
+        (dict(classes=["a", "b", "c"]), "design has 2 categories for 3 classes"),
+    ],
+)
+def test_metadata_that_no_detector_has_is_one_sentence(changes: dict[str, Any], said: str, tmp_path: Path):
+    design = small("retinanet", "test_convnext", width=8)
+    network = build_network(design, 2)
+    found = replace(describe(network, design, ["cat", "dog"], [3, 9], {}), **changes)
+    export(network.state_dict(), tmp_path / "bad.safetensors", found.header())
+    with pytest.raises(ValueError, match=rf"bad\.safetensors.*{said}"):
+        load_detector(tmp_path / "bad.safetensors")
 
 
 def test_what_it_finds_is_judged_as_by_pycocotools():

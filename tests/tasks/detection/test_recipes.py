@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,23 @@ def test_tall_and_wide_pictures_do_not_share_a_batch(tmp_path: Path):
     for epoch in range(4):
         shapes = [{picture.shape for picture in batch.pictures} for batch in stream.epoch(epoch)]
         assert [len(of_one_batch) for of_one_batch in shapes] == [1, 1]
+
+
+def test_a_thin_image_is_skipped_and_a_box_of_nothing_teaches_nothing(tmp_path: Path):
+    """1000 x 1 pixels, of which a detector's longest side of 64 would leave nothing; and a box of a millionth."""
+    images = [dict(id=n, file_name=f"{n}.png", width=w, height=h) for n, (w, h) in enumerate([(40, 30), (1000, 1)])]
+    boxes = [annotation(1, image_id=0), annotation(2, image_id=0, bbox=[0, 0, 1e-6, 9])]
+    file = written(tmp_path, [{**box, "segmentation": []} for box in boxes], images=images)
+    (tmp_path / "instances_val.json").write_text(json.dumps(json.loads(file.read_text()) | {"images": images[:1]}))
+    for image in images:
+        Image.new("RGB", (image["width"], image["height"])).save(tmp_path / "images" / image["file_name"])
+    recipe = tiny("voc-retinanet", tmp_path / "run", data=str(tmp_path), batch=2, epochs=4, network=(),
+                  model="test_convnext")  # fmt: skip
+    assert train_recipe(recipe)[-1]["skipped"] > 0
+    assert (
+        "1.png cannot be read as an image: 1000 x 1 pixels are thinner than 1 to 64"
+        in (tmp_path / "run" / "log.jsonl").read_text()
+    )
 
 
 def test_boxes_alone_train_and_judge_retinanet(tmp_path: Path):

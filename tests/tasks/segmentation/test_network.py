@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,28 @@ def test_what_is_no_segmenter_is_named(tmp_path: Path):
     save_file({"a": torch.zeros(1)}, tmp_path / "empty.safetensors", small().metadata().header())
     with pytest.raises(ValueError, match=r"empty\.safetensors does not fit"):
         load_segmenter(tmp_path / "empty.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (dict(design={}), "does not fit"),  # the published width, which the weights have not
+        (dict(design={"width": "wide"}), "design width must be a whole number"),
+        (dict(design={"width": 12}), "width must be a multiple of 8, got 12"),
+        (dict(design={"dropout": float("nan")}), "design dropout must be a number from 0 to 1"),
+        (dict(design={"fit": [96]}), "design fit must be"),
+        (dict(design={"colour": 1}), "design has no key 'colour'"),
+        (dict(design=[16]), "design must be an object"),
+        (dict(classes=None), "design needs 1 to 255 classes, got 0"),
+        (dict(classes=[f"class {n}" for n in range(300)]), "design needs 1 to 255 classes, got 300"),
+    ],
+)
+def test_metadata_that_no_segmenter_has_is_one_sentence(changes: dict[str, Any], said: str, tmp_path: Path):
+    network = SemanticFPN("test_convnext", changes.get("classes") or CLASSES, 16)
+    found = replace(network.metadata(), **changes)
+    save_file(network.state_dict(), tmp_path / "bad.safetensors", found.header())
+    with pytest.raises(ValueError, match=rf"bad\.safetensors.*{said}"):
+        load_segmenter(tmp_path / "bad.safetensors")
 
 
 @pytest.mark.parametrize(

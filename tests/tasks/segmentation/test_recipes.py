@@ -83,6 +83,16 @@ def test_any_folder_of_masks_and_a_backbone_that_has_weights(scenes: segmentatio
     assert load_segmenter(recipe.out / "best.safetensors").fit == (48, 48)
 
 
+def test_masks_without_a_label_are_one_sentence(scenes: segmentation.Segmentation, tmp_path: Path):
+    data = folder(tmp_path / "data")
+    for path in data.glob("masks/val/*"):
+        Image.fromarray(np.full(np.asarray(Image.open(path)).shape, VOID, np.uint8)).save(path)
+    recipe = replace(scenes, data=str(data), classes=3, size=32, epochs=1, batch=4, model="test_convnext", network=())
+    with pytest.raises(ValueError, match="no pixel of these images is labelled"):
+        run(recipe)
+    assert not (recipe.out / "best.safetensors").exists()
+
+
 def test_an_interrupted_run_goes_on_to_the_same_weights(scenes: segmentation.Segmentation):
     whole = replace(scenes, epochs=1, length=16)
     run(whole)
