@@ -52,7 +52,9 @@ def filled(features: Tensor, evidence: Tensor, side: int) -> Tensor:
 
 def padded(maps: Tensor, side: int) -> Tensor:
     """Zeros to the right and below, up to a multiple of `side`."""
-    padding = (0, -maps.shape[-1] % side, 0, -maps.shape[-2] % side)
+    height, width = maps.shape[-2:]
+    # as a pooling counts its windows, so that an exported graph sees the two to be the same
+    padding = (0, (width - 1) // side * side + side - width, 0, (height - 1) // side * side + side - height)
     return F.pad(maps, padding) if exporting() or any(padding) else maps
 
 

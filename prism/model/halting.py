@@ -110,7 +110,7 @@ def refine_fixed(
 ) -> Refined:
     """Exactly `steps` steps for every image; the last state is the result."""
     tokens = state.tokens
-    rows = torch.arange(len(tokens), device=tokens.device)
+    rows = torch.arange(tokens.shape[0], device=tokens.device)  # len() would fix the batch of an exported graph
     records = []
     applied = applications(step, state, hoisted, steps, watch, save_memory)
     for t, (_, refinement) in enumerate(applied, start=1):

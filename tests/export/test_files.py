@@ -66,6 +66,15 @@ def test_any_size_and_batch(by_evidence: tuple[Prism, Path], engine: str, size: 
         assert (found["logits"] - logits).abs().max() <= 1e-4
 
 
+@pytest.mark.parametrize("steps", [None, 2])
+def test_a_torch_program_is_open_for_any_size_and_batch(steps: int | None, tmp_path: Path):
+    """Which its own check shows: batches of 1 and 5, sides that no patch divides."""
+    network = restless(widths=(16,), slots=(4,), fixed_steps=steps)
+    difference, any_size = write(network, tmp_path / "network.pt2", "torch", Metadata(model="prism_nano"), 64)
+    assert any_size
+    assert difference <= 1e-6
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_predict_shows_images_as_the_file_says(nano: Path, engine: str, tmp_path: Path):
     photo = tmp_path / "photo.png"
