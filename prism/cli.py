@@ -73,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sentence = sentence.strip().splitlines()[-1].partition(": ")[2]
         sys.exit(f"prism: {one_line(' '.join(sentence.split()))}")
     except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RecursionError):
+            sys.exit("prism: an input is nested too deeply")
         if not isinstance(error, MemoryError) and "allocate memory" not in str(error):  # torch has no class for it
             raise
         sys.exit(f"prism: not enough memory: {one_line(str(error).partition('.')[0])}")

@@ -16,9 +16,10 @@ from PIL import Image
 
 from prism.data.annotations import Annotation, Target, encode, target_of
 from prism.data.images import THINNEST, Unreadable, fingerprint_files, read_image
-from prism.model.checks import MOST, read_json
+from prism.model.checks import MOST, read_json, short
 
 LONGEST_SIDE = 100_000  # pixels
+FLAGS = ("occluded", "masked", "hidden", "hidden_by_other", "hidden_besides")  # the last as it was once called
 NAMED = 5  # how many broken annotations a summary names
 
 
@@ -41,16 +42,17 @@ class CocoImages:
         found = _read(file)
         self.file, self.folder, self.masks, self.thinnest = file, folder, masks, thinnest
         self.broken: list[str] = []
-        names = {entry["id"]: str(entry.get("name", entry["id"])) for entry in found["categories"]}
+        names = {entry["id"]: _name(entry) for entry in found["categories"]}
         self.categories = sorted(names)
         self.classes = [names[id] for id in self.categories]
         listed = self._once(found["images"], "image")
         missing = _missing(folder, (image["file_name"] for image in listed))
         self.broken += [
-            f"image {image['id']}: there is no file {image['file_name']}"
+            f"image {image['id']}: there is no file {image['file_name'][:200]}"
             for image in listed
             if image["file_name"] in missing
         ]
+        listed = [{key: image[key] for key in ("id", "file_name", "width", "height")} for image in listed]
         images = [image for image in listed if image["file_name"] not in missing]
         if not images:
             raise ValueError(f"not one image of {file} is in {folder}")
@@ -148,12 +150,12 @@ def _read(file: Path) -> dict[str, Any]:
             raise ValueError(f"{file} is not a COCO JSON: it has no list of {key}")
     for entry in found["images"]:
         if not isinstance(entry, dict) or not all(_is_side(entry.get(key)) for key in ("width", "height")):
-            raise ValueError(f"{file} is not a COCO JSON: an image has no width and height in {str(entry)[:80]}")
+            raise ValueError(f"{file} is not a COCO JSON: an image has no width and height in {short(entry)}")
         if not isinstance(entry.get("file_name"), str):
-            raise ValueError(f"{file} is not a COCO JSON: an image has no file_name in {str(entry)[:80]}")
+            raise ValueError(f"{file} is not a COCO JSON: an image has no file_name in {short(entry)}")
     for entry in found["categories"]:
         if not isinstance(entry, dict) or not _is_id(entry.get("id")):
-            raise ValueError(f"{file} is not a COCO JSON: a category has no id in {str(entry)[:80]}")
+            raise ValueError(f"{file} is not a COCO JSON: a category has no id in {short(entry)}")
     if twice := [id for id, times in Counter(entry["id"] for entry in found["categories"]).items() if times > 1]:
         raise ValueError(f"{file} is not a COCO JSON: two categories have the id {twice[0]}")
     return found
@@ -190,7 +192,7 @@ def _checked(
     for key, known in (("image", sizes), ("category", categories)):
         id = annotation.get(f"{key}_id")
         if not _is_id(id) or id not in known:
-            raise _Broken(f"its {key} {id} is not listed")
+            raise _Broken(f"its {key} {short(id)} is not listed")
     size = sizes[annotation["image_id"]]
     _check_box(annotation.get("bbox"), size)
     mask = _as_rle(annotation.get("segmentation"), size)
@@ -200,23 +202,25 @@ def _checked(
     if area is None:
         area = int(rle.area(mask)) if mask else annotation["bbox"][2] * annotation["bbox"][3]
     if not _is_number(area) or area < 0:
-        raise _Broken(f"its area {str(area)[:80]} is not a number of at least 0")
+        raise _Broken(f"its area {short(area)} is not a number of at least 0")
     crowd = int(bool(annotation.get("iscrowd", 0)))
-    return {**annotation, "segmentation": mask, "area": area, "iscrowd": crowd}
+    kept = {key: annotation[key] for key in ("id", "image_id", "category_id", "bbox")}
+    flags = {key: annotation[key] for key in FLAGS if _is_flag(annotation.get(key))}
+    return {**kept, **flags, "segmentation": mask, "area": area, "iscrowd": crowd}
 
 
 def _check_box(box: Any, size: tuple[int, int]) -> None:
     if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)):
-        raise _Broken(f"its box {box} is not four numbers")
+        raise _Broken(f"its box {short(box)} is not four numbers")
     left, top, width, height = box
     if width <= 0 or height <= 0:
-        raise _Broken(f"its box {box} has no area")
+        raise _Broken(f"its box {short(box)} has no area")
     if left >= size[1] or top >= size[0] or left + width <= 0 or top + height <= 0:
-        raise _Broken(f"its box {box} lies outside the image of {size[1]} x {size[0]}")
+        raise _Broken(f"its box {short(box)} lies outside the image of {size[1]} x {size[0]}")
     for first, length, side in ((left, width, size[1]), (top, height, size[0])):
         start = np.float32(first)  # as targets have it: a box of a billionth of a pixel is none
         if max(start, 0) >= min(start + np.float32(length), side):
-            raise _Broken(f"its box {box} has no area within the image")
+            raise _Broken(f"its box {short(box)} has no area within the image")
 
 
 def _as_rle(mask: Any, size: tuple[int, int]) -> dict[str, Any] | None:
@@ -250,12 +254,20 @@ def _as_rle(mask: Any, size: tuple[int, int]) -> dict[str, Any] | None:
     return {"size": [*size], "counts": counts.decode() if isinstance(counts, bytes) else counts}
 
 
+def _name(category: dict[str, Any]) -> str:
+    return category["name"] if isinstance(category.get("name"), str) else str(category["id"])
+
+
 def _is_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _is_side(value: Any) -> bool:
     return _is_id(value) and 0 < value <= LONGEST_SIDE
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool) or _is_number(value)
 
 
 def _is_number(value: Any, most: float = MOST) -> bool:

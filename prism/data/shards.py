@@ -7,10 +7,12 @@ batch b comes from lane b mod lanes. So the batches depend on (seed, epoch, proc
 """
 
 import random
+import re
 import tarfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count, islice
+from math import prod
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -25,6 +27,8 @@ from prism.data.stream import ALONE, Batch, Collate, Ranks, Sample, Transform, s
 from prism.model.checks import DIGITS, MOST, read_json, several, table, text, whole
 
 SUFFIXES = ("jpg", "jpeg", "png", "webp")
+LARGEST_MEMBER = 2**30  # bytes: more than any image that is read
+MOST_SHARDS = 10**6
 HOPELESS = 1000  # so many unreadable samples in a row are no accident
 
 Raw = dict[str, Any]  # the members of a sample by suffix, and its __key__ and __url__
@@ -148,6 +152,9 @@ def find_shards(data: str, split: str) -> list[str] | None:
     {split} stands for the split, and without that it is what it is for every split.
     """
     if (".tar" in data or data.startswith("pipe:")) and not Path(data).is_dir():
+        ranges = [(int(first), int(last)) for first, last in re.findall(r"\{(-?\d+)\.\.(-?\d+)", data)]
+        if prod(1 + abs(last - first) for first, last in ranges) > MOST_SHARDS:  # it would list them all
+            raise ValueError(f"{data[:200]} stands for more than {MOST_SHARDS:,} shards")
         shards = list(optional("braceexpand").braceexpand(data.replace("{split}", split)))
         if missing := [shard for shard in shards if ":" not in shard and not Path(shard).is_file()]:
             raise FileNotFoundError(f"there is no shard {missing[0]}")
@@ -230,8 +237,10 @@ def _samples(shard: str) -> Iterator[Raw]:
         for raw in optional("webdataset.tariterators").group_by_keys(_members(shard)):
             yield raw
             empty = False
-    except (OSError, ValueError, tarfile.TarError) as error:
-        reason = getattr(error, "strerror", None) or error.args[0]
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:  # whatever a decompressor raises
+        reason = getattr(error, "strerror", None) or next(iter(error.args), "") or type(error).__name__
         raise BrokenShard(f"the shard {shard} cannot be read: {reason}") from None
     if empty:
         raise BrokenShard(f"the shard {shard} holds no samples")
@@ -245,6 +254,8 @@ def _members(shard: str) -> Iterator[Raw]:
         opener.set_options(stream, ignore_errors=True)
         with tarfile.open(fileobj=stream, mode="r|*", tarinfo=_Member) as archive:
             for member in archive:
+                if member.size > LARGEST_MEMBER:  # a small archive may unpack to more than any memory
+                    raise ValueError(f"its member {member.name} has {member.size / 1e9:.1f} GB")
                 if content := archive.extractfile(member):
                     yield {"fname": member.name, "data": content.read(), "__url__": shard}
 

@@ -42,15 +42,14 @@ def write_folder(network: nn.Module, out: Path, metadata: Metadata) -> None:
 def push(folder: Path, repository: str) -> str:
     """Upload the folder; who may do so is what huggingface_hub was told by `hf auth login`. Returns its address."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
     try:
         api = HfApi(library_name="timm", library_version=timm.__version__)
         made = api.create_repo(repository, exist_ok=True)
         api.upload_folder(repo_id=made.repo_id, folder_path=folder, commit_message=f"Add {repository.split('/')[-1]}")
         return str(made)
-    except (HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
+    except Exception as error:  # the hub's own, and those of whatever library it speaks to the network by
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"could not upload to {repository}: {reason}") from None
 
 

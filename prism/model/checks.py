@@ -52,7 +52,7 @@ def _whole_or_float(digits: str) -> int | float:
 def number(low: float, high: float) -> Check:
     def wrong(value: Any) -> str:
         good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high  # nan is not
-        return "" if good else f"must be a number from {low:g} to {high:g}, got {_short(value)}"
+        return "" if good else f"must be a number from {low:g} to {high:g}, got {short(value)}"
 
     return wrong
 
@@ -60,7 +60,7 @@ def number(low: float, high: float) -> Check:
 def whole(low: int, high: int) -> Check:
     def wrong(value: Any) -> str:
         good = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-        return "" if good else f"must be a whole number from {low} to {high}, got {_short(value)}"
+        return "" if good else f"must be a whole number from {low} to {high}, got {short(value)}"
 
     return wrong
 
@@ -69,14 +69,14 @@ def one_of(*choices: Any) -> Check:
     """Of the same type too: 1 is not True."""
     known = [(type(choice), choice) for choice in choices]
     return lambda value: (
-        "" if (type(value), value) in known else f"must be one of {', '.join(map(str, choices))}, got {_short(value)}"
+        "" if (type(value), value) in known else f"must be one of {', '.join(map(str, choices))}, got {short(value)}"
     )
 
 
 def several(each: Check, least: int, most: int) -> Check:
     def wrong(value: Any) -> str:
         if not isinstance(value, list | tuple) or not least <= len(value) <= most:
-            return f"must be a list of {least} to {most} values, got {_short(value)}"
+            return f"must be a list of {least} to {most} values, got {short(value)}"
         return next((reason for reason in map(each, value) if reason), "")
 
     return wrong
@@ -88,16 +88,16 @@ def either(*checks: Check) -> Check:
 
 
 def text(value: Any) -> str:
-    return "" if isinstance(value, str) and len(value) <= LONGEST else f"must be a text, got {_short(value)}"
+    return "" if isinstance(value, str) and len(value) <= LONGEST else f"must be a text, got {short(value)}"
 
 
 def table(value: Any) -> str:
     good = isinstance(value, Mapping) and not any(map(text, value))
-    return "" if good else f"must be an object, got {_short(value)}"
+    return "" if good else f"must be an object, got {short(value)}"
 
 
 def nothing(value: Any) -> str:
-    return "" if value is None else f"must be null, got {_short(value)}"
+    return "" if value is None else f"must be null, got {short(value)}"
 
 
 def checked(values: Any, checks: Mapping[str, Check], unknown: str) -> str:
@@ -109,7 +109,7 @@ def checked(values: Any, checks: Mapping[str, Check], unknown: str) -> str:
     return next((f"{key} {reason}" for key, value in values.items() if (reason := checks[key](value))), "")
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     try:
         return repr(value)[:80]
     except (ValueError, RecursionError):  # a whole number of thousands of digits, or a list within itself

@@ -57,6 +57,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file that is something else can fail anywhere in the reader
         reason = (str(error) or type(error).__name__).splitlines()[0]
+        if "eights" in reason:  # torch goes on to say how to load it all the same
+            reason = "it holds more than tensors, which is not loaded for safety"
         raise ValueError(f"{path} is not a file of weights: {reason}") from None
     for key in ("state_dict", "model"):  # how training scripts wrap it
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):

@@ -38,7 +38,7 @@ def settings_of(state: Any, path: Path) -> dict[str, Any]:
     """What the run was told that the checkpoint is of."""
     try:
         return dict(json.loads(state["settings"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise ValueError(f"the checkpoint {path} is not of a training: it has no settings") from None
 
 
@@ -46,7 +46,7 @@ def check(state: Any, path: Path, learner: nn.Module, average: nn.Module | None,
     """Refuse a checkpoint of which a part is missing: a run that went on from it would end elsewhere."""
     try:
         reason = _flaw(state, {"learner": learner} | ({"average": average} if average else {}), total)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         reason = f"{type(error).__name__} {error}"
     if reason:
         raise ValueError(f"the checkpoint {path} is not whole: {reason}; delete it to go on from the one before")
@@ -58,8 +58,11 @@ def _flaw(state: Any, modules: Mapping[str, nn.Module], total: int) -> str | Non
     if type(step) is not int or not 0 <= step <= total:
         return f"it is of step {step}, the run has {total}"
     for part, module in modules.items():
-        if flaw := _difference(state[part], {name: value.shape for name, value in module.state_dict().items()}):
+        wanted = module.state_dict()
+        if flaw := _difference(state[part], {name: value.shape for name, value in wanted.items()}):
             return f"the {part} {flaw}"
+        if other := next((name for name, value in wanted.items() if state[part][name].dtype != value.dtype), None):
+            return f"the {part} has other numbers than weights in {other}"
     parameters = modules["learner"].named_parameters()
     shapes = {name: value.shape for name, value in parameters if value.requires_grad}
     grouped = [name for group in state["optimiser"]["param_groups"] for name in group["params"]]
@@ -71,9 +74,13 @@ def _flaw(state: Any, modules: Mapping[str, nn.Module], total: int) -> str | Non
     for name, own in moments.items():
         if flaw := _difference(own, {"step": torch.Size(), "exp_avg": shapes[name], "exp_avg_sq": shapes[name]}):
             return f"the optimiser's state of {name} {flaw}"
+    if isinstance(state["tallies"][0], dict):  # of one process, as they once were kept
+        state["tallies"] = [state["tallies"]]
     numbers = [n for process in state["tallies"] for tally in process for pair in tally.values() for n in pair]
     if not state["tallies"] or not all(isinstance(number, float) for number in numbers):
         return "it has no sums of the losses"
+    if not isinstance(state["skipped"], list) or not all(isinstance(reason, str) for reason in state["skipped"]):
+        return "it does not say which images were skipped"
     return None
 
 

@@ -129,8 +129,12 @@ def _row(line: str) -> dict[str, Any] | None:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    sound = isinstance(found, dict) and isinstance(found.get("kind"), str) and type(found.get("step")) is int
-    return found if sound else None
+    if not isinstance(found, dict) or type(found.get("step")) is not int:
+        return None
+    texts = {"kind", "reason"} if found.get("kind") == "skipped" else {"kind"}
+    sound = found.get("kind") in ("train", "epoch", "skipped") and isinstance(found.get("reason", ""), str)
+    figures = all(isinstance(found[name], int | float | None) for name in found.keys() - texts)
+    return found if sound and figures and texts <= found.keys() else None
 
 
 def _cut(path: Path, step: int) -> None:

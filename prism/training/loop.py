@@ -280,8 +280,6 @@ class _Run:
             return
         state = checkpoint.read(kept[-1])
         _check_same(checkpoint.settings_of(state, kept[-1]), resume_fields(self.settings), self.out)
-        if isinstance(state["tallies"][0], dict):  # of one process, as they once were kept
-            state["tallies"] = [state["tallies"]]
         checkpoint.check(state, kept[-1], self.job.learner, self.average, self.total)
         set_state_dict(
             self.learner,

@@ -36,6 +36,7 @@ def refused(words: Iterable[str], capsys) -> str:
         ((*SCENES, "--device", "banana"), "the device 'banana' cannot be used"),
         ((*SCENES, "--device", "meta"), "the device 'meta' cannot be used"),
         ((*SCENES, "--device", "cuda:63"), "the device 'cuda:63' cannot be used"),
+        ((*SCENES, "--device", "privateuseone"), "the device 'privateuseone' cannot be used"),
         (("eval", "prism_nano", "--data", "scenes", "--device", "cuda:63"), "the device 'cuda:63' cannot be used"),
         ((*SCENES, "--dry-run", "--device", "banana"), "the device 'banana' cannot be used"),
         ((*SCENES, "--warmup", "inf"), "warmup must be a number from 0 to 1e+09, got inf"),

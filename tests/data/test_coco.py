@@ -111,7 +111,7 @@ def test_a_picture_without_objects(tmp_path: Path):
         (annotation(3, area=10**400), "is not a number of at least 0"),
         (annotation(3, segmentation=[[1, 1, 2, 2, 1e30, 5]]), "its mask has an outline beyond 200 pixels"),
         (annotation(3, category_id=10**400), "is not listed"),
-        (annotation(3, area="large"), "its area large is not a number of at least 0"),
+        (annotation(3, area="large"), "its area 'large' is not a number of at least 0"),
         (annotation(3, area=float("nan")), "its area nan is not"),
         (annotation(3, area=-1), "its area -1 is not"),
         (annotation(3, category_id=8), "its category 8 is not listed"),
@@ -126,6 +126,21 @@ def test_a_broken_annotation_is_named_counted_and_skipped(bad: dict[str, Any], r
     assert reason in pictures.broken[0]
     assert pictures.summary().startswith("instances_train.json: 1 broken entry is skipped: annotation")
     assert pictures[0][1]["ids"].tolist() == [1, 2]
+
+
+def test_what_nobody_asked_for_is_left_behind(tmp_path: Path):
+    """COCO's library reads further keys, JSON has no NaN, and a writer may give up where a reader did not."""
+    deep: Any = []
+    for _ in range(400):
+        deep = [deep]
+    more = dict(ignore="banana", score=float("nan"), lvis_mark=deep, occluded=1, masked="yes", hidden=float("nan"))
+    images = [dict(id=5, file_name="a.png", width=WIDTH, height=HEIGHT, licence=deep)]
+    pictures = opened(tmp_path, [annotation(1, **more), annotation(2, bbox=deep)], images=images,
+                      categories=[dict(id=7, name=deep)])  # fmt: skip
+    assert {*pictures.annotations(0)[0]} == {*annotation(1), "occluded"}
+    assert {*pictures.image(0)} == {"id", "file_name", "width", "height"}
+    assert pictures.classes == ["7"]
+    assert len(pictures.summary()) < 200
 
 
 def test_boxes_alone_do_for_boxes(tmp_path: Path):

@@ -336,3 +336,11 @@ def test_counts_of_the_wrong_shape_are_a_sentence(name: str, content: str, said:
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=said):
         count_samples(paths)
+
+
+def test_more_than_any_memory_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(ValueError, match=r"stands for more than 1,000,000 shards"):
+        find_shards("a-{0..9}-{0..999999999}.tar", "train")
+    monkeypatch.setattr(shards, "LARGEST_MEMBER", 2)
+    with pytest.raises(ValueError, match=r"cannot be read: its member .* has 0\.0 GB"):
+        [*read_shards(stored(tmp_path, [2]))]

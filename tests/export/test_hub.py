@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from prism.cli import main
+from prism.export.hub import push
 from prism.model.creation import find_checkpoint, open_model
 from prism.model.weights import shipped
 
@@ -62,3 +63,12 @@ def test_push_uploads_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     main(["export", str(shipped("prism_nano")), str(tmp_path / "hub"), "--to", "hub", "--push", "someone/prism"])
     assert sent == {"someone/prism": {"config.json", "model.safetensors", "README.md"}}
     assert "someone/prism" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("error", [RuntimeError("name not known"), OSError("no route"), KeyError("token")])
+def test_a_hub_that_cannot_be_reached_is_one_sentence(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda **_: (_ for _ in ()).throw(error))
+    with pytest.raises(ValueError, match=r"^could not upload to someone/prism: .*(not known|no route|token)"):
+        push(tmp_path, "someone/prism")

@@ -1,15 +1,18 @@
 """What cannot be exported or run is refused in one sentence, before the long work, and nothing is left behind."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from onnx import TensorProto, helper, save
+from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
 from prism.cli import main
 from prism.export import formats
+from prism.model.metadata import Metadata
 from prism.model.weights import shipped
 
 NANO, PVT = str(shipped("prism_nano")), str(shipped("pvt_v2_b0.scenes"))
@@ -70,6 +73,48 @@ def test_one_sentence(words: tuple[str, ...], sentence: str, place: Path, tmp_pa
     assert sentence in message
     assert "\n" not in message
     assert not list(tmp_path.iterdir())
+
+
+def stranger(path: Path, size: int | str, nodes: list[tuple[str, dict[str, Any], str]], classes: str) -> Path:
+    """A file that names itself a classifier of these classes; each node makes one output of the images."""
+    made = [helper.make_node(kind, ["images"], [name], **how) for kind, how, name in nodes]
+    images = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 3, size, size])
+    ends = [helper.make_empty_tensor_value_info(name) for *_, name in nodes]
+    model = helper.make_model(helper.make_graph(made, "g", [images], ends), ir_version=9,
+                              opset_imports=[helper.make_opsetid("", 17)])  # fmt: skip
+    said = Metadata(model="stranger", preprocessing={"size": 32}).header() | {"classes": classes}
+    helper.set_model_props(model, said)
+    save(model, path)
+    return path
+
+
+MEAN = ("ReduceMean", dict(axes=[2, 3], keepdims=0))
+THREE = '["a", "b", "c"]'
+
+
+@pytest.mark.parametrize(
+    ("size", "nodes", "classes", "sentence"),
+    [
+        ("side", [(*MEAN, "logits")], '["a", "b"]', "names 2 classes, but answers by 3 logits"),
+        (64, [(*MEAN, "logits")], THREE, "cannot run images of (1, 3, 32, 32)"),
+        ("side", [("ReduceMean", dict(keepdims=0), "logits")], THREE, "of (), not by logits"),
+        ("side", [("ReduceMean", dict(axes=[1, 2, 3], keepdims=0), "logits")], THREE, "of (1,), not by logits"),
+        ("side", [("Identity", {}, "logits")], THREE, "of (1, 3, 32, 32), not by logits"),
+        ("side", [("Cast", dict(to=TensorProto.STRING), "logits")], THREE, "cannot run images of (1, 3, 32, 32)"),
+        ("side", [("SequenceConstruct", {}, "logits")], THREE, "cannot run images of (1, 3, 32, 32)"),
+        ("side", [(*MEAN, "logits"), ("ReduceMean", dict(keepdims=0), "steps")], THREE, "says steps by"),
+    ],
+)
+def test_a_strangers_file_is_not_believed(
+    size: int | str, nodes: list[Any], classes: str, sentence: str, tmp_path: Path
+):
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "a.png")
+    honest = stranger(tmp_path / "honest.onnx", "side", [(*MEAN, "logits")], THREE)
+    main(["predict", "--engine", "onnx", str(honest), str(tmp_path / "a.png"), "--out", str(tmp_path / "out")])
+    file = stranger(tmp_path / "file.onnx", size, nodes, classes)
+    with pytest.raises(SystemExit) as stopped:
+        main(["predict", "--engine", "onnx", str(file), str(tmp_path / "a.png"), "--out", str(tmp_path / "out")])
+    assert sentence in str(stopped.value.code)
 
 
 def test_a_file_that_answers_otherwise_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

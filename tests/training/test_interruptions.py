@@ -96,6 +96,10 @@ def drop_half(state: dict[str, Any]) -> None:
         del state[name]
 
 
+def to_int8(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value.to(torch.int8) for name, value in weights.items()}
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -108,6 +112,12 @@ def drop_half(state: dict[str, Any]) -> None:
         (lambda state: state["optimiser"]["param_groups"].pop(), "the optimiser knows "),
         (lambda state: state.update(step=7), "it is of step 7, the run has 6"),
         (lambda state: state.update(tallies=[[3]]), "is not whole"),
+        (lambda state: state.pop("tallies"), "is not whole"),
+        (lambda state: state.update(tallies=[]), "is not whole"),
+        (lambda state: state.pop("skipped"), "is not whole"),
+        (lambda state: state.update(skipped=[3]), "it does not say which images were skipped"),
+        (lambda state: state.update(learner=to_int8(state["learner"])), "the learner has other numbers than weights"),
+        (lambda state: state.update(settings="[" * 100_000), "it has no settings"),
         (lambda state: state.pop("settings"), "it has no settings"),
     ],
 )
@@ -167,7 +177,14 @@ def test_a_log_that_cannot_be_cut_stays_whole(tmp_path: Path):
     assert read_log(path) == rows
 
 
-@pytest.mark.parametrize("line", ["5", "{}", '{"kind": "epoch", "step": "2"}', "\x00\x00", '{"kind": 3, "step": 1}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("5", "{}", '{"kind": "epoch", "step": "2"}', "\x00\x00", '{"kind": 3, "step": 1}'),
+        *('{"kind": "epoch", "step": 2, "loss": "low"}', '{"kind": "train", "step": 2, "loss": [1]}'),
+        *('{"kind": "skipped", "step": 1}', '{"kind": "skipped", "step": 1, "reason": 3}', "[" * 100_000),
+    ],
+)
 def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str):
     row = '{"kind": "train", "step": 1}'
     (tmp_path / "log.jsonl").write_text(f"{row}\n{line}\n{row}\n")

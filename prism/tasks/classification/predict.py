@@ -40,10 +40,7 @@ def predict(
                 draw(picture, trace, out / f"{number}-{path.stem}.png")
         else:
             answer = model(shown)
-            if isinstance(answer, Mapping):  # of an exported file
-                steps = answer["steps"][0].tolist() if "steps" in answer else None
-                answer = answer["logits"]
-            logits = answer
+            logits, steps = _of_file(answer, len(classes)) if isinstance(answer, Mapping) else (answer, None)
         if not logits.isfinite().all():
             raise ValueError(f"the model's answer to {path} is not finite")
         top = logits[0].float().softmax(0).topk(min(CHOICES, logits.shape[1]))
@@ -54,6 +51,20 @@ def predict(
         found.append({"image": str(path), "choices": choices, "steps": steps})
     write_text(out / "predictions.json", json.dumps(found, indent=2) + "\n")
     return [_row(**entry) for entry in found]
+
+
+def _of_file(answer: Mapping[str, Tensor], classes: int) -> tuple[Tensor, list[int] | None]:
+    """Logits and steps of one image by an exported file, which may be a stranger's."""
+    logits, steps = answer["logits"], answer.get("steps")
+    if len(logits.shape) != 2 or len(logits) != 1 or not logits.is_floating_point():
+        raise ValueError(f"the exported file answers by {logits.dtype} of {tuple(logits.shape)}, not by logits")
+    if not logits.shape[1] or classes not in (0, logits.shape[1]):
+        raise ValueError(f"the exported file names {classes} classes, but answers by {logits.shape[1]} logits")
+    if steps is None:
+        return logits, None
+    if len(steps.shape) != 2 or len(steps) != 1 or steps.is_floating_point():
+        raise ValueError(f"the exported file says steps by {steps.dtype} of {tuple(steps.shape)}")
+    return logits, steps[0].tolist()
 
 
 def _row(image: str, choices: list[dict[str, Any]], steps: list[int] | None) -> Row:

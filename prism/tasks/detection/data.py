@@ -13,6 +13,7 @@ from prism.data.coco import CocoImages
 from prism.data.images import THINNEST, unit_pixels
 from prism.data.objects import SceneImages, open_annotated
 from prism.model.creation import Checkpoint
+from prism.reporting.files import one_line
 from prism.tasks.detection.loading import check_design
 
 SIDE = 96  # of scenes, where no detector says it
@@ -68,4 +69,4 @@ def open_for(
 def name_broken(images: Any, quiet: bool = False) -> None:
     """What is left out must be known to whoever reads the numbers."""
     if isinstance(images, CocoImages) and images.broken and not quiet:
-        print(images.summary(), file=sys.stderr)
+        print(one_line(images.summary()), file=sys.stderr)
