@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 from prism import Prism
 from prism.model.creation import find_checkpoint, open_model
 from prism.model.metadata import NETWORK, Metadata, model_arguments, read_metadata
-from prism.model.weights import shipped
 
 FULL = Metadata(
     model="prism_nano",
@@ -48,11 +47,17 @@ def test_every_argument_of_prism_can_be_kept():
 
 def test_files_from_before_the_schema(tmp_path: Path):
     """As the first versions wrote them, one of each task."""
-    own = read_metadata(shipped("prism_nano"))  # pyright: ignore[reportArgumentType]
-    given = dict(code_decay=0.9, slots=(12, 12, 4, 4), ffn_ratio=3, max_steps=3, halting_start=0.25)
+    words = "code_decay=0.9 slots=(12,12,4,4) ffn_ratio=3 max_steps=3 halting_start=0.25"
+    given = model_arguments(words.split())
+    network = Prism(widths=(8, 12, 16, 20), **given, evidence=False, slot_ratio=3, code_width=0.5, num_classes=2)
+    classifier = {"model": "prism_nano", "network": words, "classes": '["a", "b"]', "tag": "old", "size": "64",
+                  "mean": "[0.5, 0.5, 0.5]", "epoch": "10", "hidden in training": "scattered"}  # fmt: skip
+    save_file(network.state_dict(), tmp_path / "c.safetensors", classifier)
+    own = read_metadata(tmp_path / "c.safetensors")
     assert own.network == given | dict(evidence=False, slot_ratio=3, code_width=0.5)  # as its weights show
-    assert (own.task, own.tag, own.version, len(own.classes or ())) == ("classification", "imagenette64", 0, 10)
-    assert own.preprocessing == {"size": 64, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    assert (own.task, own.tag, own.version, own.classes) == ("classification", "old", 0, ["a", "b"])
+    assert own.preprocessing == {"size": 64, "mean": [0.5] * 3}
+    assert own.training == {"epoch": "10", "hidden in training": "scattered"}
     design = dict(model="prism_nano", head="maskrcnn", width=16, sizes=[64], longest=96)
     detector = {"task": "detection", "model": "prism_nano", "network": "", "classes": '["a"]', "categories": "[7]",
                 "size": "64", "design": json.dumps(design), "amodal": "false"}  # fmt: skip
