@@ -40,14 +40,16 @@ docs: setup  ## the site, into build/docs; a dead link stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "to read it with its search: $(BIN)/python -m http.server --directory build/docs"
 
-BENCH := prism_tiny pvt_v2_b1 xcit_tiny_24_p16_224 davit_tiny --steps 2.5,3.2,3.7,2.5
-bench: setup  ## the tables under results/speed; about a quarter of an hour on two cores
-	$(BIN)/prism speed $(BENCH) --batch 16 --out results/speed/batch16
-	$(BIN)/prism speed $(BENCH) --batch 1 --out results/speed/batch1
-	$(BIN)/prism speed $(BENCH) --batch 16 --compile --out results/speed/batch16-compiled
-	$(BIN)/prism speed $(BENCH) --batch 1 --compile --out results/speed/batch1-compiled
-	$(BIN)/prism speed prism_tiny@5 prism_tiny@2.5 --out results/speed/steps
-	$(BIN)/prism speed prism_tiny --steps 2.5,3.2,3.7,2.5 --size 224,448 --out results/speed/resolution
+STEPS := --steps 2.5,3.2,3.7,2.5
+PEERS := pvt_v2_b1 xcit_tiny_24_p16_224 davit_tiny biformer_tiny bixt_tiny_patch16 pacavit_tiny debiformer_tiny prism_tiny
+ENGINES := --engine eager,compile,onnxruntime,openvino
+bench: setup  ## the tables under results/speed, on an idle machine; BENCH="--threads 1 --repeats 5" and the like are passed on
+	$(BIN)/prism speed $(PEERS) $(STEPS) $(ENGINES) --batch 1 $(BENCH) --out results/speed/batch1
+	$(BIN)/prism speed $(PEERS) $(STEPS) $(ENGINES) --batch 16 $(BENCH) --out results/speed/batch16
+	$(BIN)/prism speed pvt_v2_b1 prism_tiny $(STEPS) --train --batch 16 $(BENCH) --out results/speed/training224
+	$(BIN)/prism speed pvt_v2_b0 prism_nano $(STEPS) --train --size 112 --batch 32 $(BENCH) --out results/speed/training112
+	$(BIN)/prism speed prism_tiny@5 prism_tiny@2.5 $(BENCH) --out results/speed/steps
+	$(BIN)/prism speed prism_tiny $(STEPS) --size 224,448 $(BENCH) --out results/speed/resolution
 
 results: setup  ## the trainings of results/imagenette-112: DATA=path/to/imagenette2-160; a day of one core, resumed at will
 	results/imagenette-112/run

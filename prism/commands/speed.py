@@ -22,6 +22,7 @@ def speed(
     threads: Annotated[int, Range(1, 1024)] | None = None,
     repeats: Annotated[int, Range(2, 1000)] = 10,
     steps: Annotated[str, arg(metavar="S1,S2,...")] = "",
+    train: bool = False,
     out: Path | None = None,
 ) -> None:
     """Images per second of several models, interleaved; ratios are to the first.
@@ -36,15 +37,18 @@ def speed(
         threads: of the CPU; all by default
         repeats: how often everything is timed
         steps: force these mean steps on every PRISM model without steps of its own
+        train: time training instead, forward, backward, optimiser and codebooks, by eager PyTorch
         out: folder for speed.csv and speed.md
     """
     import torch
 
     from prism.export.planned import runner
-    from prism.metrics.speed import make_cases, measure
+    from prism.metrics.speed import check_steps, make_cases, measure
     from prism.model.backbone import Prism
     from prism.model.creation import check_size, create
     from prism.reporting import provenance, tables
+    from prism.training.cost import BACKWARD
+    from prism.training.data_speed import trainer
 
     if dtype not in ("float32", "bfloat16"):
         raise ValueError(f"dtype must be float32 or bfloat16, got {dtype!r}")
@@ -53,6 +57,8 @@ def speed(
     engines = ["compile"] if compile else engine.split(",")
     if dtype != "float32" and (other := {*engines} - {"eager", "compile"}):
         raise ValueError(f"{dtype} is timed in PyTorch alone, not by {', '.join(sorted(other))}")
+    if train and engines != ["eager"]:
+        raise ValueError(f"--train is timed in eager PyTorch alone, not by {', '.join(engines)}")
     torch.set_num_threads(threads := threads or os.cpu_count() or 1)
     networks, forced = {}, {}
     for spec in models:
@@ -60,18 +66,21 @@ def speed(
         networks[spec] = network = create(name)
         if (own or steps) and isinstance(network, Prism):
             forced[spec] = mean_steps(own or steps, len(network.stages))
+            check_steps(network, forced[spec])
         elif own:
             raise ValueError(f"{name} has no steps to force: {spec!r}")
     kind, sizes, batches = getattr(torch, dtype), whole_numbers(size, most=LARGEST), whole_numbers(batch, most=LARGEST)
     for spec, network in networks.items():
         for side in sizes:
             check_size(network, spec, (side, side))
-    starts = {name: runner(name, sizes[0], threads) for name in engines}
+    starts = {"training": trainer} if train else {name: runner(name, sizes[0], threads) for name in engines}
     with tables.progress() as said:
         cases = []
         for name, start in starts.items():
             said(f"preparing {name}")
             cases += make_cases(networks, forced, sizes, batches, name, start, kind)
+        if train:
+            cases = [case._replace(macs=(1 + BACKWARD) * case.macs) for case in cases]
         rows = measure(cases, repeats, kind, said)
     tables.show(rows, f"{torch.get_num_threads()} threads, {repeats} repeats, torch {torch.__version__}")
     if out:

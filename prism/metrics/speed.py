@@ -95,11 +95,17 @@ def make_cases(
     runner: Callable[[nn.Module, Sequence[float] | None], Runner] = with_steps,
     dtype: torch.dtype = torch.float32,
 ) -> list[Case]:
-    """Every model at every size and batch; `steps` names the PRISM models whose mean steps are forced."""
+    """Every model at every size and batch; `steps` names the PRISM models whose mean steps are forced.
+
+    What an engine cannot prepare is refused when it is run.
+    """
     found = []
     for name, model in models.items():
         means = steps.get(name)
-        run = runner(model.eval(), means)
+        try:
+            run = runner(model.eval(), means)
+        except (ValueError, RuntimeError) as error:
+            run = _refusing(error)
         for size in sizes:
             macs = _macs(model, means, size)
             for batch in batches:
@@ -114,19 +120,32 @@ def measure(
     dtype: torch.dtype = torch.float32,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """Rows of images per second. Ratios are to the first model, by the same engine on the same images."""
+    """Rows of images per second. Ratios are to the first model, by the same engine on the same images.
+
+    A case that cannot run has a row that says why; if none can, that is an error.
+    """
+    reasons = {}
     for case in cases:
         progress(f"warming up {case.model} by {case.engine} at {case.size} px, batch {case.batch}")
-        for _ in range(3):
-            case.forward()
-    peaks, seconds = [], {case: [] for case in cases}
+        try:
+            for _ in range(3):
+                case.forward()
+        except (ValueError, RuntimeError) as error:
+            reasons[case] = " ".join(str(error).split())[:100]
+    if len(reasons) == len(cases):
+        raise ValueError(f"{cases[0].engine} cannot run {cases[0].model}: {reasons[cases[0]]}")
+    peaks, seconds = [], {case: [] for case in cases if case not in reasons}
     matrix = torch.randn(PEAK_SIDE, PEAK_SIDE).to(dtype)
     for repeat in range(repeats):
         progress(f"repeat {repeat + 1} of {repeats}")
         peaks.append(2 * PEAK_SIDE**3 / _seconds(lambda: matrix @ matrix, 1))
-        for case in cases:
-            seconds[case].append(_seconds(case.forward, -(-IMAGES_A_REPEAT // case.batch)))
-    return [_row(case, cases, seconds, statistics.median(peaks), dtype) for case in cases]
+        for case, times in seconds.items():
+            times.append(_seconds(case.forward, -(-IMAGES_A_REPEAT // case.batch)))
+    peak = statistics.median(peaks)
+    return [
+        _named(case, dtype) | ({"cannot run": reasons[case]} if case in reasons else _figures(case, seconds, peak))
+        for case in cases
+    ]
 
 
 def _macs(model: nn.Module, steps: Sequence[float] | None, size: int) -> float:
@@ -143,6 +162,13 @@ def _forward(run: Runner, images: Tensor, dtype: torch.dtype) -> Callable[[], ob
     return forward
 
 
+def _refusing(error: Exception) -> Runner:
+    def run(images: Tensor) -> object:
+        raise ValueError(str(error))
+
+    return run
+
+
 def _seconds(run: Callable[[], object], times: int) -> float:
     start = time.perf_counter()
     for _ in range(times):
@@ -150,23 +176,25 @@ def _seconds(run: Callable[[], object], times: int) -> float:
     return (time.perf_counter() - start) / times
 
 
-def _row(
-    case: Case, cases: Sequence[Case], seconds: dict[Case, list[float]], peak: float, dtype: torch.dtype
-) -> dict[str, Any]:
-    first = next(c for c in cases if (c.engine, c.size, c.batch) == (case.engine, case.size, case.batch))
-    times = seconds[case]
-    median = statistics.median(times)
-    ratio = statistics.median(a / b for a, b in zip(seconds[first], times, strict=True))
-    low, _, high = statistics.quantiles(times, n=4)
+def _named(case: Case, dtype: torch.dtype) -> dict[str, Any]:
     return {
         "model": case.model,
         "engine": case.engine,
         "px": case.size,
         "batch": case.batch,
         "dtype": str(dtype).removeprefix("torch."),
+    }
+
+
+def _figures(case: Case, seconds: Mapping[Case, list[float]], peak: float) -> dict[str, Any]:
+    first = next(c for c in seconds if (c.engine, c.size, c.batch) == (case.engine, case.size, case.batch))
+    times = seconds[case]
+    median = statistics.median(times)
+    low, _, high = statistics.quantiles(times, n=4)
+    return {
         "images/s": case.batch / median,
         "spread": (high - low) / median,
-        f"ratio to {first.model}": ratio,
+        f"ratio to {first.model}": statistics.median(a / b for a, b in zip(seconds[first], times, strict=True)),
         "GMAC": case.macs / 1e9,
         "share of matmul peak": 2 * case.macs * case.batch / median / peak,
     }

@@ -67,7 +67,8 @@ def metadata_of(header: Mapping[str, str], path: Path) -> Metadata:
         found = _current(header) if "version" in header else _before_versions(header)
         if found.get("version") == 0 and _overlaps(path):
             own = found["network"]
-            found["network"] = {"evidence": False, "code_width": 0.5, "slot_ratio": own.get("ffn_ratio", 4.0), **own}
+            ratio = own.get("ffn_ratio", 4.0)  # of both FFNs, in every variant
+            found["network"] = {"evidence": False, "code_width": 0.5, "slot_ratio": ratio, "ffn_ratio": ratio, **own}
         for key, wrong in CHECKS.items():
             if key in found and (reason := wrong(found[key])):
                 raise ValueError(f"{key} {reason}")

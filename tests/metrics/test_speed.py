@@ -1,8 +1,11 @@
+from collections.abc import Sequence
+
 import pytest
 import timm
 import torch
+from torch import nn
 
-from prism.metrics.speed import force_steps, make_cases, measure
+from prism.metrics.speed import Runner, force_steps, make_cases, measure
 from tests.model.small import pictures, small_prism
 
 
@@ -35,3 +38,22 @@ def test_rows():
     for row in rows[:4]:
         assert row["ratio to ours"] == 1
     assert all(row["images/s"] > 0 and 0 < row["share of matmul peak"] < 1 for row in rows)
+
+
+def test_what_cannot_run_has_a_row_that_says_why():
+    """One model cannot be prepared, the other fails at the larger images."""
+
+    def engine(model: nn.Module, means: Sequence[float] | None) -> Runner:
+        if model is strange:
+            raise ValueError("no such operator")
+        return lambda images: model(images).view(1, 32, 32)
+
+    strange = nn.Conv2d(3, 1, 1)
+    models = {"strange": strange, "narrow": nn.Conv2d(3, 1, 1)}
+    rows = measure(make_cases(models, {}, [32, 64], [1], "engine", engine), repeats=2)
+    reasons = [row.get("cannot run", "") for row in rows]
+    assert reasons[:3] == ["no such operator", "no such operator", ""]
+    assert "is invalid for input of size 4096" in reasons[3]
+    assert rows[2]["ratio to narrow"] == 1
+    with pytest.raises(ValueError, match="engine cannot run strange: no such operator"):
+        measure(make_cases({"strange": strange}, {}, [32], [1], "engine", engine), repeats=2)
