@@ -156,6 +156,8 @@ def _read(file: Path) -> dict[str, Any]:
     for entry in found["categories"]:
         if not isinstance(entry, dict) or not _is_id(entry.get("id")):
             raise ValueError(f"{file} is not a COCO JSON: a category has no id in {short(entry)}")
+    if not found["categories"]:
+        raise ValueError(f"{file} is not a COCO JSON: it lists no category")
     if twice := [id for id, times in Counter(entry["id"] for entry in found["categories"]).items() if times > 1]:
         raise ValueError(f"{file} is not a COCO JSON: two categories have the id {twice[0]}")
     return found

@@ -85,7 +85,7 @@ class SegmentedFiles:
     """Pairs of an image and its mask. `first` is the number that masks give to class 0; the one below it is void."""
 
     def __init__(self, pairs: Sequence[tuple[Path, Path]], classes: Sequence[str], first: int = 0):
-        if len(classes) > VOID:
+        if not 0 < len(classes) <= VOID:
             raise ValueError(f"masks of one byte per pixel tell at most {VOID} classes, got {len(classes)}")
         self.pairs, self.classes, self.first = pairs, list(classes), first
 

@@ -161,6 +161,8 @@ def find_shards(data: str, split: str) -> list[str] | None:
         return shards
     folder = Path(data)
     shards = [*(folder / split).glob("*.tar")] or [*folder.glob(f"{split}-*.tar")]
+    if strange := next((shard for shard in shards if not shard.is_file()), None):
+        raise ValueError(f"the shard {strange} is not a regular file")
     return sorted(map(str, shards)) or None
 
 

@@ -12,11 +12,12 @@ from random import Random
 from typing import Any, Protocol
 
 from PIL import Image
-from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from prism.data.images import Unreadable, decode_image, fingerprint_files, read_image
 from prism.data.scenes import SHAPES, SPLITS, Scenes
 from prism.model.checks import read_json, several, table, text
+from prism.model.metadata import MOST_CLASSES
 
 EACH_HELD_OUT = 5
 SCENES = {"train": 10_000, "val": 1_000, "clean": 1_000}  # how many of each split, unless told
@@ -138,7 +139,7 @@ class _ClassFolders:
         if strange := next((name for name in _folders(folder) if name not in classes), None):
             raise ValueError(f"{folder} has a class {strange!r} that is not among {', '.join(classes)[:100]}")
         numbers = {name: number for number, name in enumerate(classes)}
-        self.files = make_dataset(folder, numbers, IMG_EXTENSIONS, allow_empty=True) if numbers else []
+        self.files = [(path, numbers[name]) for name in sorted(classes) for path in _images_below(folder / name)]
 
     def __len__(self) -> int:
         return len(self.files)
@@ -234,12 +235,28 @@ def _saved_classes(rows: Any, label: str) -> list[str]:
     """Plain numbers are their own names."""
     if hasattr(rows.features[label], "names"):
         return rows.features[label].names
-    return [str(number) for number in range(1 + max((n for n in rows.unique(label) if n is not None), default=-1))]
+    count = 1 + max((n for n in rows.unique(label) if n is not None), default=-1)
+    if count > MOST_CLASSES:
+        raise ValueError(f"the column {label!r} holds no labels: it goes up to {count - 1}")
+    return [str(number) for number in range(count)]
 
 
 def _folders(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _images_below(folder: Path) -> list[str]:
+    """At any depth, through links too, but each folder once, and none above: such links would never end."""
+    found, seen, top = [], set(), os.path.realpath(folder)
+    for root, inner, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(root)) in seen or top.startswith(os.path.join(real, "")):
+            inner.clear()
+            continue
+        seen.add(real)
+        inner.sort()
+        found += [(root, name) for name in names if name.lower().endswith(IMG_EXTENSIONS)]
+    return [os.path.join(*place) for place in sorted(found)]
 
 
 def _holds_folders(folder: Path) -> bool:

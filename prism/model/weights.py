@@ -23,7 +23,8 @@ def load_weights(model: nn.Module, path: Path, but_head: bool = False) -> None:
     for name, value in weights.items():
         if name in known and known[name].is_floating_point() and value.dtype not in FLOATS:
             raise ValueError(f"{path} holds {str(value.dtype).removeprefix('torch.')} instead of weights, in {name!r}")
-    if spoilt := next((name for name, value in weights.items() if not value.isfinite().all()), None):
+    as_loaded = {name: value.to(known[name].dtype) if name in known else value for name, value in weights.items()}
+    if spoilt := next((name for name, value in as_loaded.items() if not value.isfinite().all()), None):
         raise ValueError(f"{path} holds a weight that is not a finite number, in {spoilt!r}")
     if but_head:
         head = str(getattr(model, "default_cfg", {}).get("classifier", "head"))
@@ -79,7 +80,10 @@ def _plain(value: object) -> bool:
 
 def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """In float16, but for the codebooks: rounded codes would be other neighbours than those that were learned."""
-    return {
+    found = {
         name: value.half() if value.dtype == torch.float32 and "codebook" not in name else value
         for name, value in weights.items()
     }
+    if spoilt := next((name for name, value in found.items() if not value.isfinite().all()), None):
+        raise ValueError(f"a weight is not finite, or beyond what float16 holds, in {spoilt!r}")
+    return found

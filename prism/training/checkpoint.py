@@ -29,6 +29,8 @@ def saved(folder: Path) -> list[Path]:
 
 def read(path: Path) -> dict[str, Any]:
     try:
+        if not path.is_file():  # a pipe would wait for ever
+            raise OSError
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged file makes the reader raise
         raise ValueError(f"the checkpoint {path} cannot be read: {type(error).__name__}") from None

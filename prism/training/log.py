@@ -117,6 +117,8 @@ class _Events:
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The rows of a log; a last line that a kill cut short is left out."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a regular file")
     lines = path.read_text(errors="replace").split("\n") if path.exists() else [""]
     rows = [_row(line) for line in lines[:-1]]  # every row ends its line
     if None in rows:

@@ -49,6 +49,7 @@ def refused(words: Iterable[str], capsys) -> str:
         ((*SCENES, "--model", "vit_tiny_patch16_224"), "vit_tiny_patch16_224 does not take images of 32 x 32 pixels"),
         (("train", "scenes-semfpn", "--scales", "inf", "inf"), "scales must be a number from 0.05 to 10, got inf"),
         (("train", "scenes-semfpn", "--dropout", "nan"), "dropout must be a number from 0 to 1, got nan"),
+        (("train", "scenes-semfpn", "--dry-run", "--classes", "300", "--size", "32"), "at most 255 classes, got 300"),
         (("train", "scenes-retinanet", "--sizes", "0"), "sizes must be a whole number from 1 to 4096, got 0"),
         (("info", "prism_nano", "--steps", "nan"), "numbers from 1 to 1000, got 'nan'"),
         (("info", "vit_tiny_patch16_224", "--size", "64"), "does not take images of 64 x 64 pixels"),

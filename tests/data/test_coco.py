@@ -161,6 +161,7 @@ def test_boxes_alone_do_for_boxes(tmp_path: Path):
         ),
         ("[1, 2]", "is not a COCO JSON: it has no list of images"),
         ('{"images": [], "annotations": []}', "it has no list of categories"),
+        ('{"images": [], "annotations": [], "categories": []}', "it lists no category"),
         ('{"images": [{"id": 1}], "annotations": [], "categories": []}', "an image has no width and height"),
         (
             '{"images": [], "annotations": [], "categories": [{"id": 1, "name": "cat"}, {"id": 1, "name": "dog"}]}',

@@ -134,6 +134,8 @@ def spoil(root: Path, how: str) -> None:
             (root / "masks" / "train" / "a.png").write_text("no mask")
         case "no classes":
             (root / "classes.txt").unlink()
+        case "nameless":
+            (root / "classes.txt").write_text("\n")
         case "empty":
             (root / "images" / "train" / "a.png").unlink()
             (root / "masks" / "train" / "a.png").unlink()
@@ -150,6 +152,7 @@ def spoil(root: Path, how: str) -> None:
         ("twins", r"a\.jpg and .*a\.png cannot be told apart"),
         ("text", r"a\.png cannot be read as a mask"),
         ("no classes", r"no .*classes\.txt"),
+        ("nameless", "tell at most 255 classes, got 0"),
         ("empty", "no labelled images in"),
     ],
 )

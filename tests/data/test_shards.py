@@ -276,6 +276,9 @@ def test_shards_are_found(tmp_path: Path):
     ]
     with pytest.raises(FileNotFoundError, match=f"there is no shard {tmp_path}/train-003.tar"):
         find_shards(f"{tmp_path}/train-{{000..005}}.tar", "train")
+    (tmp_path / "pipes-0.tar").mkdir()
+    with pytest.raises(ValueError, match=r"the shard .*pipes-0\.tar is not a regular file"):
+        find_shards(str(tmp_path), "pipes")
 
 
 def test_how_many_samples_there_are_is_read_beside_the_shards(tmp_path: Path):

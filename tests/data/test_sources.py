@@ -136,6 +136,15 @@ def test_what_cannot_be_read_is_named(divided: Path):
     assert level(train[1][0]) == 1
 
 
+def test_a_folder_is_seen_once_whatever_links_lead_to_it(divided: Path):
+    whole = seen(open_images(str(divided), "train"))
+    for name in ("again", "twice"):
+        (divided / "train" / "cat" / name).symlink_to(".")
+        (divided / "train" / "dog" / name).symlink_to("..")
+        (divided / "train" / "cat" / f"{name} lost").symlink_to(f"{name} lost")
+    assert seen(open_images(str(divided), "train")) == whole
+
+
 def test_a_limited_view_is_spread_over_the_set(divided: Path):
     for number in range(9):
         store(divided / "train" / "cat" / f"{number}.png", 100 + number)
@@ -212,6 +221,10 @@ def test_plain_numbers_are_labels_counted_in_training(tmp_path: Path):
     datasets.DatasetDict(splits_).save_to_disk(tmp_path)
     val = open_images(str(tmp_path), "val")
     assert (val.classes, seen(val)) == (["0", "1", "2", "3"], [(0, 1)])
+    times = table([10**12], kind=datasets.Value("int64"))
+    times.save_to_disk(tmp_path / "times")
+    with pytest.raises(ValueError, match="the column 'species' holds no labels: it goes up to 1000000000000"):
+        open_images(str(tmp_path / "times"), "")
     with pytest.raises(ValueError, match=r"new does not number its classes as .*train does"):
         open_images(str(tmp_path), "new")
 

@@ -102,3 +102,14 @@ def test_a_weight_that_is_not_finite_is_named(tmp_path: Path):
         save_file(weights, tmp_path / "w.safetensors")
         with pytest.raises(ValueError, match=r"not a finite number, in 'head\.fc\.bias'"):
             load_weights(small_prism(), tmp_path / "w.safetensors")
+
+
+def test_a_number_that_its_type_cannot_hold_is_refused(tmp_path: Path):
+    """As float64 it is finite, and infinite as what it is loaded or halved to."""
+    weights = small_prism().state_dict()
+    weights["head.fc.bias"] = torch.full_like(weights["head.fc.bias"], 1e300, dtype=torch.float64)
+    save_file(weights, tmp_path / "w.safetensors")
+    with pytest.raises(ValueError, match=r"not a finite number, in 'head\.fc\.bias'"):
+        load_weights(small_prism(), tmp_path / "w.safetensors")
+    with pytest.raises(ValueError, match=r"beyond what float16 holds, in 'head\.fc\.bias'"):
+        halved({"head.fc.bias": torch.full((3,), 1e5)})

@@ -1,6 +1,7 @@
 """What a kill, a full disk, a damaged file or a second process leaves behind is what an undisturbed run would have."""
 
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -190,6 +191,13 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str):
     (tmp_path / "log.jsonl").write_text(f"{row}\n{line}\n{row}\n")
     with pytest.raises(ValueError, match=r"line 2 of .*log\.jsonl is not a row of a log"):
         read_log(tmp_path / "log.jsonl")
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path):
+    for name, read in (("log.jsonl", read_log), ("step-00000001.pt", checkpoint.read)):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(ValueError, match=rf"{name} (is not a regular file|cannot be read)"):
+            read(tmp_path / name)
 
 
 def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path):

@@ -83,6 +83,8 @@ class SegmentationTask(Task):
         return Job(recipe.model, learner, stream, evaluated, f"{recipe.splits[0]} {self.headline}", metadata)
 
     def random_batch(self, recipe: Segmentation, classes: int) -> Batch:
+        if classes > VOID:
+            raise ValueError(f"masks of one byte per pixel tell at most {VOID} classes, got {classes}")
         count = min(2, recipe.batch)
         labels = torch.randint(classes, (count, recipe.size, recipe.size), dtype=torch.uint8)
         labels[:, 0] = VOID
