@@ -96,17 +96,12 @@ def step(
 def contrast(image: Tensor) -> Tensor:
     """Of each 3 x 3 window the squared range over itself and 1e-5; of each pixel the least of its windows."""
     height, width = image.shape[2:]
-    windows = torch.zeros(len(image), height, width, dtype=image.dtype)
-    evidence = torch.zeros_like(windows)
-    for found in (windows, evidence):
-        for y in range(height):
-            for x in range(width):
-                near = (..., slice(max(y - 1, 0), y + 2), slice(max(x - 1, 0), x + 2))
-                if found is windows:
-                    spread = (image[near].amax((2, 3)) - image[near].amin((2, 3))).square().mean(1)
-                    windows[:, y, x] = spread / (spread + 1e-5)
-                else:
-                    evidence[:, y, x] = windows[near].amin((1, 2))
+    evidence = torch.ones(len(image), height, width, dtype=image.dtype)
+    for top in range(height - 2):
+        for left in range(width - 2):
+            window = (..., slice(top, top + 3), slice(left, left + 3))
+            spread = (image[window].amax((2, 3)) - image[window].amin((2, 3))).square().mean(1)
+            evidence[window] = torch.minimum(evidence[window], (spread / (spread + 1e-5))[:, None, None])
     return evidence
 
 
