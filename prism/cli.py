@@ -13,7 +13,7 @@ VERBS = {
     "recipes": "list the recipes",
     "eval": "metrics of trained models on whole images",
     "occlusion": "how robust are models to occlusion?",
-    "predict": "the likeliest classes of images",
+    "predict": "the most likely classes of images",
     "detect": "find objects in images",
     "segment": "label every pixel of images",
     "study": "make a table or figure of the paper, or one beyond it",
@@ -22,7 +22,7 @@ VERBS = {
     "speed": "images per second of several models",
     "feed": "does the data keep up with training?",
     "export": "write a file for another engine, or weights of half the size",
-    "convert": "load an official checkpoint of a baseline",
+    "convert": "convert an official checkpoint of a baseline",
     "app": "hide parts of images in the browser",
 }
 # which extra brings a package that is not part of the base installation

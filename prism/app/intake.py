@@ -10,7 +10,7 @@ from io import BytesIO
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms.v2 import functional as views
+from torchvision.transforms.v2 import functional as convert
 
 from prism.data.images import Unreadable, decode_image, unit_pixels
 
@@ -64,7 +64,7 @@ def read_mask(url: str, size: int) -> Tensor:
     if not url:
         return torch.zeros(size, size, dtype=torch.bool)
     white = read_url(url).convert("L").resize((size, size), Image.Resampling.BOX)
-    return views.pil_to_tensor(white)[0] < 128
+    return convert.pil_to_tensor(white)[0] < 128
 
 
 def as_pixels(image: Image.Image, size: int) -> Tensor:
@@ -80,4 +80,4 @@ def to_url(image: Image.Image, kind: str = "PNG") -> str:
 
 def to_image(image: Tensor) -> Image.Image:
     """(3, H, W) in [0, 1] -> RGB."""
-    return views.to_pil_image((image * 255).round().to(torch.uint8))
+    return convert.to_pil_image((image * 255).round().to(torch.uint8))

@@ -17,15 +17,15 @@ def detect(
     seed: int = 0,
     out: Path = Path("runs/detect"),
 ) -> None:
-    """Find objects in photographs: boxes, masks and labels, drawn and as JSON.
+    """Find objects in images: boxes, masks and labels, drawn and as JSON.
 
     Args:
         images: image files of any size
         checkpoint: weights of a detector (safetensors)
-        occlude: detect again with a part hidden of two of the objects that were found
-        share: of each of these objects that is hidden
-        threshold: lowest score of an object that is drawn
-        seed: of what is hidden
+        occlude: detect again with parts of two of the found objects hidden
+        share: share of each of these objects to hide
+        threshold: lowest score at which an object is drawn
+        seed: seed of what is hidden
         out: folder for NAME-detected.png and .json, and NAME-detected-occluded.png and .json
     """
     predict_by("detection", checkpoint, images, out, occlude=occlude, share=share, threshold=threshold, seed=seed)

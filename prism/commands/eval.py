@@ -27,19 +27,19 @@ def run(words: Sequence[str]) -> None:
     ) -> None:
         """Metrics on whole images, one row per model and split.
 
-        For classifiers, accuracy, and PRISM's steps and what they cost. For detectors, COCO's twelve numbers for boxes
-        and masks: of all objects and of those flagged as occluded; and of the masked, the brushed and the untouched in
-        a folder of `prism occlusion --write`. For segmenters, mIoU, pixel accuracy and boundary IoU.
+        For classifiers, accuracy, and PRISM's steps and their cost. For detectors, COCO's twelve numbers for boxes and
+        masks, for all objects and for those flagged as occluded; in a folder that `prism occlusion --write` made, also
+        for masked, brushed and untouched objects. For segmenters, mIoU, pixel accuracy and boundary IoU.
 
         Args:
             models: NAME=FILE,... with weights of training runs, FILE.safetensors, or NAME of a PRISM variant or timm
                 model
-            data: scenes, the generated ones, or a folder as for `prism occlusion`
-            task: by default what the weights are for, and classification for a name without weights
+            data: scenes (generated), or a folder as for `prism occlusion`
+            task: by default the task of the weights, and classification for a name without weights
             split: subfolders of the data to use, comma-separated; for scenes train, val and clean
             batch: images at a time; by default 64, for detection and segmentation 8
             workers: processes that read images
-            limit: measure only so many images of a split, spread over it; for scenes 1000 by default
+            limit: at most this many images of a split, spread over it; for scenes 1000 by default
             device: auto, cpu, cuda, ...
             out: folder for the rows as CSV and Markdown
         """

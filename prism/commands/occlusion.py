@@ -30,7 +30,7 @@ def run(words: Sequence[str]) -> None:
         limit: Count | None = None,
         device: str = "auto",
     ) -> None:
-        """How robust are models to occlusion? Several side by side, every one on the same pixels.
+        """How robust are models to occlusion? Several are compared on the same pixels.
 
         For classifiers, accuracy with patches or a block hidden; for detectors, AP with a share of two objects per
         image hidden (M30, M50); for segmenters, mIoU with 30 % of patches hidden.
@@ -39,10 +39,10 @@ def run(words: Sequence[str]) -> None:
         Args:
             models: NAME of a PRISM variant or timm model, NAME=FILE,... with weights of training runs, or
                 FILE.safetensors
-            data: scenes, the generated ones, or a folder: with one folder of images per class; with COCO JSON; or in
+            data: scenes (generated), or a folder: with one folder of images per class; with COCO JSON; or in
                 the layout of ADE20K, of VOC, or of images/SPLIT beside masks/SPLIT
-            task: by default what the weights are for, and classification for a name without weights
-            split: of the data, such as val, the default of detection and segmentation; for classified scenes clean
+            task: by default the task of the weights, and classification for a name without weights
+            split: split of the data; by default val, and clean for classified scenes
             out: folder for CSVs, tables, figures and report.html; by default runs/occlusion or runs/occlusion-TASK
             settings: masks and their strengths, comma-separated, such as PatchMask0.6,BlockMask112 or M30; by default
                 the paper's
@@ -51,7 +51,7 @@ def run(words: Sequence[str]) -> None:
             seeds: mask seeds, comma-separated
             batch: images at a time; by default 64, for detection and segmentation 8
             workers: processes that read images
-            limit: measure only so many images, spread over the data; for scenes 1000 by default, 500 for detection
+            limit: at most this many images, spread over the data; for scenes 1000 by default, 500 for detection
             device: auto, cpu, cuda, ...
         """
         from prism.occlusion.settings import parse_settings

@@ -16,12 +16,12 @@ def predict(
     out: Path = Path("runs/predict"),
     engine: Annotated[str, arg(metavar="onnx|openvino")] = "",
 ) -> None:
-    """The five likeliest classes of images; for PRISM also its steps and slot maps.
+    """The five most likely classes of each image; for PRISM also its steps and slot maps.
 
     Args:
         images: image files; with --engine, the exported file comes first
         checkpoint: weights (safetensors); by default those of prism_nano that this package carries
-        model: a PRISM variant or timm model; by default what the checkpoint says
+        model: a PRISM variant or timm model; by default the checkpoint's
         size: side of the images in pixels; by default what the checkpoint was trained at, or 224
         out: folder for predictions.json and slot maps
         engine: run a file that `prism export` wrote, without slot maps
@@ -59,9 +59,9 @@ def _by_engine(engine: str, file: Path, images: list[Path], out: Path, size: int
         raise ValueError(f"name the images after the exported file {file}")
     run = open_engine("onnxruntime" if engine == "onnx" else engine, file)
     if not run.metadata.model:
-        raise ValueError(f"{file} does not say how to show it images: prism export did not write it")
+        raise ValueError(f"{file} has no metadata: prism export did not write it")
     if run.metadata.task != "classification" or "logits" not in run.names:
-        raise ValueError(f"{file} is no classifier")
+        raise ValueError(f"{file} is not a classifier")
     names = run.metadata.titles or run.metadata.classes or []
     rows = classify(run, images, names, Preprocessing.from_metadata(run.metadata).at(size), out)
     show(rows, f"{run.metadata.model}, {file}")

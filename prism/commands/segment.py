@@ -15,10 +15,10 @@ def segment(
     inference: InferenceOptions,
     out: Path = Path("runs/segment"),
 ) -> None:
-    """What is where in images? An overlay with a legend and an index mask of each.
+    """Label every pixel of images: an overlay with a legend and an index mask for each.
 
     Args:
-        images: image files, of any size
+        images: image files of any size
         checkpoint: weights of a segmenter (safetensors)
         out: folder for NAME-overlay.png and NAME-mask.png
     """

@@ -22,11 +22,11 @@ def slots(
 
     Args:
         image: an image file; a generated scene by default
-        model: a PRISM variant; by default what the checkpoint says, or prism_nano
-        checkpoint: its weights (safetensors); untrained without
+        model: a PRISM variant; by default the checkpoint's, or prism_nano
+        checkpoint: its weights (safetensors); without it, untrained
         size: side of the image in pixels; by default what the checkpoint was trained at, or 224
-        occluded: draw it beside the same image with a block hidden
-        seed: of the scene, of untrained weights and of the block
+        occluded: also draw the same image with a block hidden
+        seed: seed of the scene, of untrained weights and of the block
         out: folder for slots.png and slots.csv
     """
     import torch

@@ -39,23 +39,23 @@ def study(
 ) -> None:
     """Make a table or figure of the paper, or one beyond it: CSV first, then figures and Markdown from the CSV.
 
-    `prism study list` says what there is; `prism study all` makes everything, and one page of it.
+    `prism study list` lists the studies; `prism study all` makes all of them, and one page with everything.
 
     Args:
-        name: of a study, or all, or list
+        name: a study, or all, or list
         checkpoints: weights as for `prism occlusion`; without any, what the study needs is trained by the recipe
         recipe: what is trained, scenes or imagenette
-        data: for classification, scenes or a folder; by default the recipe's. Of given detectors or segmenters, the
-            same as --annotated
+        data: for classification, scenes or a folder; by default the recipe's. For given detectors or
+            segmenters, the same as --annotated
         annotated: for detection and segmentation, scenes, the default, or a folder in VOC's layout with COCO JSON
-        split: of the data; clean for classified scenes, otherwise val
+        split: split of the data; by default clean for classified scenes, otherwise val
         limit: use only so many images, spread over the data
-        quick: train and measure as little as still makes every figure; every row is marked as a smoke run
-        seeds: of the trainings, comma-separated: several give deviations
+        quick: train and measure just enough to make every figure; every row is marked as a smoke run
+        seeds: seeds of the trainings, comma-separated; several give standard deviations
         batch: images at a time; by default 64, for detection and segmentation 8
         workers: processes that read images
         device: auto, cpu, cuda, ...
-        out: folder of the results, by default runs/study/NAME, for all runs/study
+        out: folder for the results; by default runs/study/NAME, and runs/study for all
     """
     from rich.console import Console
 

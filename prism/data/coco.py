@@ -77,16 +77,16 @@ class CocoImages:
         return len(self._images)
 
     def __getitem__(self, index: int) -> tuple[Image.Image, Target]:
-        image = self._images[index]
+        record = self._images[index]
         try:
-            picture = read_image(self.folder / image["file_name"], self.thinnest)
+            image = read_image(self.folder / record["file_name"], self.thinnest)
         except FileNotFoundError as error:
             raise Unreadable(str(error)) from None
-        size = (image["height"], image["width"])
-        if picture.size != size[::-1]:
-            raise Unreadable(f"{self.name(index)} is {picture.width} x {picture.height}, not as {self.file.name} says")
+        size = (record["height"], record["width"])
+        if image.size != size[::-1]:
+            raise Unreadable(f"{self.name(index)} is {image.width} x {image.height}, not as {self.file.name} says")
         labels = {id: label for label, id in enumerate(self.categories, start=1)}
-        return picture, target_of(self.annotations(index), image["id"], size, labels, self.masks)
+        return image, target_of(self.annotations(index), record["id"], size, labels, self.masks)
 
     def name(self, index: int) -> str:
         return str(self.folder / self._images[index]["file_name"])

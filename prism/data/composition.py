@@ -23,7 +23,7 @@ class Shares(NamedTuple):
 class Window(NamedTuple):
     """What a patch and the image have in common, as an index of either."""
 
-    picture: tuple[slice, slice]
+    image: tuple[slice, slice]
     patch: tuple[slice, slice]
 
 
@@ -51,7 +51,7 @@ class Piece:
         """(H, W) bool: where the object is, whatever lies in front of it."""
         mask = np.zeros((size, size), bool)
         window = self.window(size)
-        mask[window.picture] = self.depth[window.patch] > 0
+        mask[window.image] = self.depth[window.patch] > 0
         return mask
 
 
@@ -111,7 +111,7 @@ def _approached(
 
     def fits(distance: int) -> bool:
         window = at(distance).window(len(bare))
-        return int(np.count_nonzero(bare[window.picture] & (piece.depth[window.patch] > 0))) <= allowed
+        return int(np.count_nonzero(bare[window.image] & (piece.depth[window.patch] > 0))) <= allowed
 
     if fits(rest):
         return at(rest)

@@ -97,6 +97,6 @@ def fingerprint_files(entries: Iterable[tuple[str | Path, object]]) -> str:
     return found.hexdigest()
 
 
-def unit_pixels(picture: Image.Image) -> Tensor:
+def unit_pixels(image: Image.Image) -> Tensor:
     """(3, H, W) in [0, 1]."""
-    return v2.functional.pil_to_tensor(picture) / 255
+    return v2.functional.pil_to_tensor(image) / 255

@@ -86,7 +86,7 @@ class SegmentedFiles:
 
     def __init__(self, pairs: Sequence[tuple[Path, Path]], classes: Sequence[str], first: int = 0):
         if not 0 < len(classes) <= VOID:
-            raise ValueError(f"masks of one byte per pixel tell at most {VOID} classes, got {len(classes)}")
+            raise ValueError(f"masks of one byte per pixel hold at most {VOID} classes, got {len(classes)}")
         self.pairs, self.classes, self.first = pairs, list(classes), first
 
     def __len__(self) -> int:
@@ -94,12 +94,12 @@ class SegmentedFiles:
 
     def __getitem__(self, index: int) -> tuple[Image.Image, np.ndarray]:
         path, mask = self.pairs[index]
-        picture, labels = read_image(path), self._labels(mask)
+        image, labels = read_image(path), self._labels(mask)
         height, width = labels.shape
-        if picture.size != (width, height):
-            own = "{} x {}".format(*picture.size)
+        if image.size != (width, height):
+            own = "{} x {}".format(*image.size)
             raise ValueError(f"{path} has {own} pixels, its mask {mask} has {width} x {height}")
-        return picture, labels
+        return image, labels
 
     def name(self, index: int) -> str:
         return str(self.pairs[index][0])
@@ -137,8 +137,8 @@ class LabelledImages(Dataset[tuple[Tensor, Tensor]]):
         return name_of(self.samples, place)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        picture, labels = self.samples[index]
-        return show.pil_to_tensor(picture) / 255, torch.from_numpy(labels)
+        image, labels = self.samples[index]
+        return show.pil_to_tensor(image) / 255, torch.from_numpy(labels)
 
     def fingerprint(self) -> str:
         return fingerprint(self.samples)
@@ -149,7 +149,7 @@ def read_mask(path: Path) -> np.ndarray:
     with open_image(path, str(path), "a mask") as image:
         numbers = np.asarray(image)
     if numbers.ndim != 2 or numbers.dtype.kind not in "bui":
-        raise ValueError(f"{path} is no mask: a mask has one whole number per pixel, this has mode {image.mode}")
+        raise ValueError(f"{path} is not a mask: a mask has one whole number per pixel, this has mode {image.mode}")
     return numbers.astype(np.int32)
 
 
@@ -198,14 +198,14 @@ def _class_names(root: Path, count: int | None) -> list[str]:
     return [f"class {number}" for number in range(count)]
 
 
-def _pairs_of_folders(pictures: Path, masks: Path, split: str) -> list[tuple[Path, Path]]:
+def _pairs_of_folders(images: Path, masks: Path, split: str) -> list[tuple[Path, Path]]:
     """Files of the same stem."""
-    found, labelled = _by_stem(pictures / split), _by_stem(masks / split)
-    for here, there, what in ((found, labelled, masks), (labelled, found, pictures)):
+    found, labelled = _by_stem(images / split), _by_stem(masks / split)
+    for here, there, what in ((found, labelled, masks), (labelled, found, images)):
         if alone := sorted(here.keys() - there.keys()):
             others = f", nor have {len(alone) - 1} others" if len(alone) > 1 else ""
             raise ValueError(f"{here[alone[0]]} has no partner in {what / split}{others}")
-    return _some([(found[stem], labelled[stem]) for stem in sorted(found)], pictures / split)
+    return _some([(found[stem], labelled[stem]) for stem in sorted(found)], images / split)
 
 
 def _by_stem(folder: Path) -> dict[str, Path]:

@@ -95,7 +95,7 @@ class Scenes(Dataset[tuple[Any, int]]):
         return self.length
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        pixels, (pieces, centre) = _picture(*self._address(index))
+        pixels, (pieces, centre) = _drawn(*self._address(index))
         image = Image.fromarray(pixels)
         return self.transform(image) if self.transform else image, pieces[centre].label
 
@@ -120,7 +120,7 @@ class Scenes(Dataset[tuple[Any, int]]):
 
 def render(seed: int, index: int, size: int, clean: bool = False) -> Scene:
     """Scene `index` of the sequence that `seed` names."""
-    image, (pieces, centre) = _picture(seed, index, size, clean)
+    image, (pieces, centre) = _drawn(seed, index, size, clean)
     objects = [_labelled(piece, pieces[place:], size) for place, piece in enumerate(pieces, start=1)]
     seen = tuple(item for item in objects if item is not None)
     marked = objects[centre]
@@ -130,10 +130,10 @@ def render(seed: int, index: int, size: int, clean: bool = False) -> Scene:
 
 def render_scene(size: int, seed: int) -> np.ndarray:
     """One image (size, size, 3) of uint8, its marked object partly hidden."""
-    return _picture(seed, 1, size, clean=False)[0]
+    return _drawn(seed, 1, size, clean=False)[0]
 
 
-def _picture(seed: int, index: int, size: int, clean: bool) -> tuple[np.ndarray, Composition]:
+def _drawn(seed: int, index: int, size: int, clean: bool) -> tuple[np.ndarray, Composition]:
     _check_size(size)
     for name, value in (("seed", seed), ("index", index)):
         if not 0 <= value < SEEDS:
@@ -173,14 +173,14 @@ def _cast_shadow(canvas: np.ndarray, piece: Piece, light: tuple[float, float]) -
     size = canvas.shape[-1]
     offset = SHADOW * size
     window = piece.moved(offset * light[0], offset * light[1]).window(size)
-    canvas[:, *window.picture] *= 1 - 0.5 * (piece.depth[window.patch] / offset + 0.5).clip(0, 1)
+    canvas[:, *window.image] *= 1 - 0.5 * (piece.depth[window.patch] / offset + 0.5).clip(0, 1)
 
 
 def _lay(canvas: np.ndarray, piece: Piece, surface: np.ndarray) -> None:
     """Lay the piece over the canvas (in place). A pixel on its outline shows a little of what lies below."""
     window = piece.window(canvas.shape[-1])
     opacity = (piece.depth[window.patch] + 0.5).clip(0, 1)  # above 1/2 exactly where the mask is true
-    below = canvas[:, *window.picture]
+    below = canvas[:, *window.image]
     below += (surface[:, *window.patch] - below) * opacity
 
 
@@ -190,7 +190,7 @@ def _labelled(piece: Piece, in_front: tuple[Piece, ...], size: int) -> SceneObje
     visible = amodal.copy()
     for other in in_front:
         window = other.window(size)
-        visible[window.picture] &= other.depth[window.patch] <= 0
+        visible[window.image] &= other.depth[window.patch] <= 0
     if not visible.any():
         return None
     hidden = 1 - np.count_nonzero(visible) / np.count_nonzero(amodal)

@@ -50,7 +50,7 @@ class ShardStream:
     def __init__(
         self,
         shards: Sequence[str],
-        view: Transform,
+        transform: Transform,
         batch: int,
         samples: int | None = None,
         seed: int = 0,
@@ -68,7 +68,7 @@ class ShardStream:
         if samples < batch:
             raise ValueError(f"a batch of {batch} needs as many samples, the data has {samples}")
         optional("webdataset")
-        self.shards, self.view, self.seed, self.ranks = list(shards), view, seed, ranks
+        self.shards, self.transform, self.seed, self.ranks = list(shards), transform, seed, ranks
         self.buffer, self.collate, self.classes = buffer, collate or stacked, classes
         self.workers = min(workers, len(shards) // ranks.world)  # a lane without a shard would have nothing to give
         self.lanes = max(1, self.workers)
@@ -116,8 +116,8 @@ class ShardStream:
             seed_transforms(
                 seed_of(self.seed, epoch, crc32(ahead.popleft()["__key__"].encode(errors="surrogateescape")))
             )
-            picture, target = self.view(sample.picture, sample.target)
-            yield sample._replace(picture=picture, target=target)
+            image, target = self.transform(sample.image, sample.target)
+            yield sample._replace(image=image, target=target)
 
 
 class ShardedImages(IterableDataset[tuple[Any, int, str]]):
@@ -129,20 +129,20 @@ class ShardedImages(IterableDataset[tuple[Any, int, str]]):
     def __init__(
         self,
         shards: Sequence[str],
-        view: Callable[[Image.Image], Any],
+        transform: Callable[[Image.Image], Any],
         ranks: Ranks = ALONE,
         classes: int | None = None,
     ):
         optional("webdataset")
-        self.shards, self.view, self.ranks, self.classes = list(shards), view, ranks, classes
+        self.shards, self.transform, self.ranks, self.classes = list(shards), transform, ranks, classes
 
     def __iter__(self) -> Iterator[tuple[Any, int, str]]:
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         first, step = self.ranks.rank * workers + worker, self.ranks.world * workers
         for raw in islice(chain.from_iterable(map(_samples, self.shards)), first, None, step):
-            picture, label = _decoded(raw, self.classes)
-            yield self.view(picture), label, _name(raw)
+            image, label = _decoded(raw, self.classes)
+            yield self.transform(image), label, _name(raw)
 
 
 def find_shards(data: str, split: str) -> list[str] | None:

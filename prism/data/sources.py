@@ -59,12 +59,12 @@ def open_images(
         raise FileNotFoundError(f"{data} has no split {split!r}; it has {', '.join(there) or 'no splits'}")
     train = Path(data) / "train"
     if (folder / "state.json").is_file():
-        pictures = _Saved(folder, train if (train / "state.json").is_file() else folder)
+        images = _Saved(folder, train if (train / "state.json").is_file() else folder)
     else:
-        pictures = _ClassFolders(folder, classes or _folders(train if train.is_dir() and _folders(train) else folder))
-    if not len(pictures):
+        images = _ClassFolders(folder, classes or _folders(train if train.is_dir() and _folders(train) else folder))
+    if not len(images):
         raise ValueError(f"there are no labelled images in {folder}")
-    return pictures
+    return images
 
 
 def splits(data: str) -> list[str]:
@@ -85,25 +85,25 @@ def splits(data: str) -> list[str]:
     return [name for name in inner if _holds_folders(folder / name)] or ([""] if inner else [])
 
 
-def limited(pictures: Labelled, count: int) -> Labelled:
+def limited(images: Labelled, count: int) -> Labelled:
     """At most `count` of them, spread over the set: a quick look that still sees every class.
 
     One is drawn from each stretch. At even steps all would be of one kind where kinds take turns, as in scenes.
     """
     if count < 1:
         raise ValueError(f"limit must be at least 1, got {count}")
-    count = min(count, len(pictures))
-    edges = [number * len(pictures) // count for number in range(count + 1)]
+    count = min(count, len(images))
+    edges = [number * len(images) // count for number in range(count + 1)]
     draw = Random(0)
-    return _Limited(pictures, [draw.randrange(first, end) for first, end in pairwise(edges)])
+    return _Limited(images, [draw.randrange(first, end) for first, end in pairwise(edges)])
 
 
-def original_index(pictures: Any, place: int) -> int:
+def original_index(images: Any, place: int) -> int:
     """The index in the whole set of what lies at this place of a part of it, if the data set says it; else the place.
 
     Masks go by it, so that a limit does not change what is hidden.
     """
-    found = getattr(pictures, "original_index", None)
+    found = getattr(images, "original_index", None)
     return found(place) if found else place
 
 
@@ -165,15 +165,15 @@ class _Saved:
         self.folder, datasets = folder, optional("datasets")
         rows = _load_saved(folder)
         kinds = rows.features.items()
-        pictures = [name for name, kind in kinds if isinstance(kind, datasets.Image)]
+        images = [name for name, kind in kinds if isinstance(kind, datasets.Image)]
         labels = [name for name, kind in kinds if isinstance(kind, datasets.ClassLabel)]
         labels = labels or [name for name, kind in kinds if isinstance(kind, datasets.Value) and "int" in kind.dtype]
-        if len(pictures) != 1 or len(labels) != 1:
+        if len(images) != 1 or len(labels) != 1:
             columns = ", ".join(f"{name} ({type(kind).__name__})" for name, kind in kinds)
             raise ValueError(f"{folder} must have one column of images and one of labels; it has {columns}")
-        (self.picture,), (self.label,) = pictures, labels
-        undecoded = rows.cast_column(self.picture, datasets.Image(decode=False))  # as files are: see decode_image
-        self.rows = undecoded.select_columns([self.picture, self.label])
+        (self.image,), (self.label,) = images, labels
+        undecoded = rows.cast_column(self.image, datasets.Image(decode=False))  # as files are: see decode_image
+        self.rows = undecoded.select_columns([self.image, self.label])
         own = _saved_classes(rows, self.label)
         self.classes = _saved_classes(rows if train == folder else _load_saved(train), self.label)
         if self.classes[: len(own)] != own:
@@ -186,7 +186,7 @@ class _Saved:
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         row = self.rows[index]
-        stored = row[self.picture]
+        stored = row[self.image]
         if not stored or stored["bytes"] is None:  # save_to_disk stores the bytes of every file it can read
             raise Unreadable(f"{self.name(index)} has no image")
         return decode_image(stored["bytes"], self.name(index)), row[self.label]
@@ -199,21 +199,21 @@ class _Saved:
 
 
 class _Chosen:
-    def __init__(self, pictures: Labelled, chosen: list[int]):
-        self.pictures, self.classes, self.chosen = pictures, pictures.classes, chosen
+    def __init__(self, images: Labelled, chosen: list[int]):
+        self.images, self.classes, self.chosen = images, images.classes, chosen
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        return self.pictures[self.chosen[index]]
+        return self.images[self.chosen[index]]
 
     def name(self, index: int) -> str:
-        return self.pictures.name(self.chosen[index])
+        return self.images.name(self.chosen[index])
 
     def fingerprint(self) -> str:
-        whole = self.chosen == [*range(len(self.pictures))]
-        return fingerprint(self.pictures) + ("" if whole else f" {self.chosen}")
+        whole = self.chosen == [*range(len(self.images))]
+        return fingerprint(self.images) + ("" if whole else f" {self.chosen}")
 
 
 class _Limited(_Chosen):

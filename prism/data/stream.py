@@ -30,14 +30,14 @@ ALONE = Ranks()
 class Sample(NamedTuple):
     """One training sample, its image and its target as the transform made them."""
 
-    picture: Any
+    image: Any
     target: Any
     name: str
     skipped: tuple[str, ...] = ()  # why each sample that it stands in for could not be read
 
 
 class Batch(NamedTuple):
-    pictures: Any
+    images: Any
     targets: Any
     names: list[str]
     skipped: list[str]
@@ -72,7 +72,7 @@ class ShuffledStream:
     def __init__(
         self,
         samples: Samples,
-        view: Transform,
+        transform: Transform,
         batch: int,
         seed: int = 0,
         ranks: Ranks = ALONE,
@@ -85,7 +85,7 @@ class ShuffledStream:
         if len(samples) < batch:
             raise ValueError(f"a batch of {batch} needs as many samples, the data has {len(samples)}")
         self.batch, self.seed, self.ranks = batch, seed, ranks
-        self.samples, self.view, self.workers = samples, view, workers
+        self.samples, self.transform, self.workers = samples, transform, workers
         self.collate = collate or stacked
         self.groups = groups
 
@@ -95,7 +95,7 @@ class ShuffledStream:
     def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
         """From the batch after the first `skip` ones."""
         loader = DataLoader(
-            _Transformed(self.samples, self.view, self.seed, number),
+            _Transformed(self.samples, self.transform, self.seed, number),
             batch_sampler=self._own(self._batches(number)[skip:]),  # pyright: ignore[reportArgumentType]
             num_workers=self.workers,
             collate_fn=self.collate,
@@ -146,7 +146,7 @@ def seed_transforms(seed: int) -> None:
 def stacked(samples: Sequence[Sample]) -> Batch:
     """Images of one size and whole-number targets as two tensors."""
     return Batch(
-        torch.stack([sample.picture for sample in samples]),
+        torch.stack([sample.image for sample in samples]),
         torch.tensor([sample.target for sample in samples]),
         [sample.name for sample in samples],
         [reason for sample in samples for reason in sample.skipped],
@@ -156,7 +156,7 @@ def stacked(samples: Sequence[Sample]) -> Batch:
 def listed(samples: Sequence[Sample]) -> Batch:
     """Images of many sizes and targets of any kind, as lists."""
     return Batch(
-        [sample.picture for sample in samples],
+        [sample.image for sample in samples],
         [sample.target for sample in samples],
         [sample.name for sample in samples],
         [reason for sample in samples for reason in sample.skipped],
@@ -164,8 +164,8 @@ def listed(samples: Sequence[Sample]) -> Batch:
 
 
 class _Transformed(Dataset[Sample]):
-    def __init__(self, samples: Samples, view: Transform, seed: int, epoch: int):
-        self.samples, self.view, self.seed, self.epoch = samples, view, seed, epoch
+    def __init__(self, samples: Samples, transform: Transform, seed: int, epoch: int):
+        self.samples, self.transform, self.seed, self.epoch = samples, transform, seed, epoch
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -175,12 +175,12 @@ class _Transformed(Dataset[Sample]):
         for offset in range(len(self.samples)):
             at = (index + offset) % len(self.samples)
             try:
-                picture, target = self.samples[at]
+                image, target = self.samples[at]
             except Unreadable as error:
                 skipped.append(str(error))
                 continue
             seed_transforms(seed_of(self.seed, self.epoch, index))
-            return Sample(*self.view(picture, target), self.samples.name(at), tuple(skipped))
+            return Sample(*self.transform(image, target), self.samples.name(at), tuple(skipped))
         raise ValueError(f"not one of the {len(self.samples)} samples can be read; the first: {skipped[0]}")
 
 

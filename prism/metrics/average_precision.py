@@ -25,17 +25,17 @@ STRICT = 0.75  # mask IoU of the Occluded and Separated COCO measure
 CONFIDENT = 0.3  # and the lowest score that it counts
 
 
-def ground_truth(pictures: Annotated) -> Truth:
-    every = range(len(pictures))
+def ground_truth(images: Annotated) -> Truth:
+    every = range(len(images))
     return {
-        "images": [pictures.image(index) for index in every],
-        "annotations": [annotation for index in every for annotation in pictures.annotations(index)],
-        "categories": categories_of(pictures),
+        "images": [images.image(index) for index in every],
+        "annotations": [annotation for index in every for annotation in images.annotations(index)],
+        "categories": categories_of(images),
     }
 
 
-def categories_of(pictures: Annotated) -> list[dict[str, Any]]:
-    return [{"id": id, "name": name} for id, name in zip(pictures.categories, pictures.classes, strict=True)]
+def categories_of(images: Annotated) -> list[dict[str, Any]]:
+    return [{"id": id, "name": name} for id, name in zip(images.categories, images.classes, strict=True)]
 
 
 def as_results(found: Mapping[str, Tensor], image_id: int, categories: Sequence[int]) -> list[Result]:
@@ -121,13 +121,13 @@ def recall(truth: Truth, results: Sequence[Result], chosen: Collection[int], iou
     if not chosen:
         return NOTHING
     met: set[int] = set()
-    for objects, detections in _by_picture_and_class(truth, results):
+    for objects, detections in _by_image_and_class(truth, results):
         overlaps = np.array(rle.iou(_masks(detections), _masks(objects), [0] * len(objects)))
         met |= {item["id"] for item, best in zip(objects, overlaps.max(0), strict=True) if best >= iou}
     return len(met & {*chosen}) / len(chosen)
 
 
-def _by_picture_and_class(truth: Truth, results: Sequence[Result]) -> Iterator[tuple[list[Any], list[Any]]]:
+def _by_image_and_class(truth: Truth, results: Sequence[Result]) -> Iterator[tuple[list[Any], list[Any]]]:
     """Annotations that count and the results that may meet them."""
     objects: dict[tuple[int, int], list[Any]] = defaultdict(list)
     for annotation in truth["annotations"]:

@@ -19,7 +19,7 @@ from prism.model.compilation import never_compile
 
 PEAK_SIDE = 1024
 PLANNED = 100  # images of a plan: a mean of 2.53 steps is kept exactly
-IMAGES_A_REPEAT = 10  # at batch 1 a mean of 2.5 steps needs several images
+IMAGES_PER_REPEAT = 10  # at batch 1 a mean of 2.5 steps needs several images
 
 
 class Case(NamedTuple):
@@ -140,7 +140,7 @@ def measure(
         progress(f"repeat {repeat + 1} of {repeats}")
         peaks.append(2 * PEAK_SIDE**3 / _seconds(lambda: matrix @ matrix, 1))
         for case, times in seconds.items():
-            times.append(_seconds(case.forward, -(-IMAGES_A_REPEAT // case.batch)))
+            times.append(_seconds(case.forward, -(-IMAGES_PER_REPEAT // case.batch)))
     peak = statistics.median(peaks)
     return [
         _named(case, dtype) | ({"cannot run": reasons[case]} if case in reasons else _figures(case, seconds, peak))

@@ -21,7 +21,7 @@ LAMBDA_PONDER, LAMBDA_VQ = 0.005, 0.01
 
 
 class Trace(NamedTuple):
-    """What the network did with a batch: one entry a stage."""
+    """What the network did with a batch: one entry per stage."""
 
     stages: list[StageTrace]
 
@@ -91,7 +91,7 @@ class Prism(nn.Module):
         if preset not in ("default", "paper"):
             raise ValueError(f"preset must be 'default' or 'paper', got {preset!r}")
         if len(widths) != len(slots):
-            raise ValueError(f"widths and slots must have one entry a stage, got {widths} and {slots}")
+            raise ValueError(f"widths and slots must have one entry per stage, got {widths} and {slots}")
         self.in_chans, self.num_classes = in_chans, num_classes
         self.num_features = self.head_hidden_size = widths[-1]
         start = expected_start(_checked_steps("max_steps", max_steps)) if halting_start is None else halting_start

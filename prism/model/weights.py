@@ -65,7 +65,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
     if not isinstance(found, Mapping) or not all(isinstance(name, str) and _plain(found[name]) for name in found):
-        raise ValueError(f"{path} holds something else than weights by name")
+        raise ValueError(f"{path} holds something other than named weights")
     return dict(found)
 
 

@@ -1,4 +1,4 @@
-"""Beyond the paper: how much do slots, memory and FFN contribute, and how decided are slots?"""
+"""Beyond the paper: how much do slots, memory and FFN contribute, and how sharply do slots divide an image?"""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Beyond the paper: what are memory, steps and PRISM's lead worth at each size of image?
+"""Beyond the paper: what are memory, steps and PRISM's lead worth at each image size?
 
 A network is trained once for each size. At 64 px the cells of a PatchMask are no larger than a token, and the last
 stages have hardly more tokens than slots: the trend tells what to expect at sizes that nobody has trained here.

@@ -31,7 +31,7 @@ class Learner(nn.Module):
 
     network: nn.Module
 
-    def forward(self, pictures: Any, targets: Any) -> Outcome:
+    def forward(self, images: Any, targets: Any) -> Outcome:
         raise NotImplementedError
 
 

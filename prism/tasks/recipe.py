@@ -44,7 +44,7 @@ class Recipe:
     dry_run: bool = False
     """print what would be done and what it would cost, take one step on noise, and write nothing"""
     devices: Count = 1
-    """GPUs that a dry run reckons with; what starts the processes decides how many there are"""
+    """GPUs that a dry run assumes; in training the launcher decides how many processes there are"""
     model: str = "prism_nano"
     """a PRISM variant or any timm model"""
     network: Annotated[tuple[str, ...] | None, arg(metavar="KEY=VALUE...")] = None
@@ -53,13 +53,13 @@ class Recipe:
     weights: Path | None = None
     """weights to start from: of a classifier, whose head may have another number of classes"""
     data: str = "scenes"
-    """scenes, the generated ones, or a folder"""
+    """scenes (generated), or a folder"""
     limit: Count | None = None
-    """evaluate only so many images of a split, spread over it"""
+    """evaluate at most this many images of a split, spread over it"""
     length: Count | None = None
-    """images per epoch: of generated scenes, or of shards that do not say"""
+    """images per epoch: of generated scenes, or of shards without a count"""
     classes: Annotated[int, Range(1, 100_000)] | None = None
-    """number of classes; by default what the data has"""
+    """number of classes; by default that of the data"""
     epochs: Count = 10
     """passes over the data"""
     steps: Count | None = None
@@ -77,9 +77,9 @@ class Recipe:
     warmup: float = 0.0
     """epochs in which the rate rises from zero"""
     clip: Positive | None = None
-    """most that the norm of the gradient may be; the memory's is clipped apart"""
+    """largest norm of the gradient; the memory's is clipped separately"""
     average: Annotated[float, Range(1e-9, 1 - 1e-9)] | None = None
-    """decay of the running average of the weights, which is then what is evaluated and kept"""
+    """decay of the running average of the weights; the average is then evaluated and kept"""
     precision: Precision = "fp32"
     shard: bool = False
     """share the weights and what trains them among the processes (FSDP 2)"""
@@ -99,11 +99,11 @@ class Recipe:
     log_every: Count = 20
     """optimiser steps between lines of the log"""
     flip: bool = True
-    """whether training mirrors every second image"""
+    """mirror every second training image"""
     ponder: float = 0.005
-    """lambda of the ponder loss"""
+    """weight (lambda) of the ponder loss"""
     vq: float = 0.01
-    """lambda of the memory's loss"""
+    """weight (lambda) of the memory's loss"""
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -48,8 +48,8 @@ def measure(recipe: Recipe, steps: int, repeats: int, progress: Callable[[str], 
     for repeat in range(1, repeats + 1):
         progress(f"repeat {repeat} of {repeats}")
         real, free = seconds(batches), seconds(held)
-        pictures = steps * recipe.batch
-        rows.append({"repeat": repeat, "fed": pictures / real, "held": pictures / free, "share": 100 * free / real})
+        images = steps * recipe.batch
+        rows.append({"repeat": repeat, "fed": images / real, "held": images / free, "share": 100 * free / real})
     medians = {name: statistics.median(row[name] for row in rows) for name in ("fed", "held", "share")}
     return [*rows, {"repeat": "median", **medians}]
 

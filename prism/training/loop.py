@@ -162,10 +162,8 @@ class _Run:
             if isinstance(self.job.learner.network, FSDPModule):
                 self.job.learner.network.set_requires_gradient_sync(last)
             with nullcontext() if last or settings.shard else accelerator.no_sync(self.learner):
-                pictures, targets = send_to_device(
-                    (batch.pictures, batch.targets), accelerator.device, non_blocking=True
-                )
-                outcome = self.learner(pictures, targets)
+                images, targets = send_to_device((batch.images, batch.targets), accelerator.device, non_blocking=True)
+                outcome = self.learner(images, targets)
                 loss = torch.stack(list(outcome.losses.values())).sum()
                 accelerator.backward(loss / len(batches))
             losses.append(loss.detach())

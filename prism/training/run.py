@@ -31,7 +31,7 @@ def rehearse(recipe: Recipe) -> str:
     task, classes = find_task(recipe.task), recipe.classes or 10
     learner = task.learner(recipe, [f"class {number}" for number in range(classes)])
     batch = task.random_batch(recipe, classes)
-    outcome = learner(batch.pictures, batch.targets)
+    outcome = learner(batch.images, batch.targets)
     torch.stack(list(outcome.losses.values())).sum().backward()
     losses = ", ".join(f"{name} {float(value.detach()):.3f}" for name, value in outcome.losses.items())
     first = f"{recipe.model}, {parameters(learner.network) / 1e6:.2f} M parameters; one step on noise: {losses}"

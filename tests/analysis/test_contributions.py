@@ -7,7 +7,7 @@ import torch
 
 from prism.analysis.contributions import contributions, explained_share, relative_size, slot_entropy
 from prism.model.stage import Features
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 
 
 def test_entropy_is_0_for_decided_and_1_for_undecided_slots():
@@ -33,11 +33,11 @@ def test_what_does_nothing_measures_as_nothing():
     stage.step.token_scale.gain.zero_()  # pyright: ignore
     stage.step.token_ffn.contract.weight.zero_()  # pyright: ignore
     stage.step.token_ffn.contract.bias.zero_()  # pyright: ignore
-    for figures in contributions(stage, Features(pictures(2))):  # pyright: ignore
+    for figures in contributions(stage, Features(random_images(2))):  # pyright: ignore
         assert figures["returned"] == pytest.approx(0, abs=1e-6)
         assert figures["mixed"] == pytest.approx(0, abs=1e-6)
     network.memory = "off"
     assert all(
         math.isnan(figures["explained"])  # what is not asked restores nothing
-        for figures in contributions(network.stages[1], Features(pictures(2, 32, 32)[:, :1].expand(-1, 8, -1, -1)))
+        for figures in contributions(network.stages[1], Features(random_images(2, 32, 32)[:, :1].expand(-1, 8, -1, -1)))
     )  # pyright: ignore

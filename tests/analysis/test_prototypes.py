@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from prism.analysis.prototypes import around_peak, atlas
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 
 
 def test_around_the_peak_is_connected_and_at_least_half_as_strong():
@@ -14,8 +14,8 @@ def test_around_the_peak_is_connected_and_at_least_half_as_strong():
     assert around_peak(snake).equal(snake.bool())
 
 
-def test_regions_are_of_pictures_whose_slots_recalled_the_code():
-    model, images = small_prism().eval(), pictures(5, 64, 96)
+def test_regions_are_of_images_whose_slots_recalled_the_code():
+    model, images = small_prism().eval(), random_images(5, 64, 96)
     with torch.inference_mode():
         trace = model.forward_traced(images).trace
     found = atlas(model, images, per_code=2)
@@ -38,7 +38,7 @@ def test_regions_are_of_pictures_whose_slots_recalled_the_code():
 
 
 def test_batches_do_not_change_the_atlas():
-    model, images = small_prism(max_steps=2).eval(), pictures(20, 32, 32)
+    model, images = small_prism(max_steps=2).eval(), random_images(20, 32, 32)
     whole, parts = atlas(model, images, per_code=20), atlas(model, images[16:], per_code=20)
     late = {(code, region.box) for code, p in whole[0].items() for region in p.regions if region.image >= 16}
     assert late == {(code, region.box) for code, p in parts[0].items() for region in p.regions}
@@ -46,4 +46,4 @@ def test_batches_do_not_change_the_atlas():
 
 def test_without_a_quantiser_there_is_no_atlas():
     with pytest.raises(ValueError, match="its memory is 'off'"):
-        atlas(small_prism(memory="off").eval(), pictures(1), 1)
+        atlas(small_prism(memory="off").eval(), random_images(1), 1)

@@ -6,7 +6,7 @@ import torch
 from prism.analysis.pairs import Pairs, hidden_tokens
 from prism.analysis.similarity import cosines, stage_maps
 from prism.occlusion.benchmark import Occluded, Setting
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 
 
 def test_cosines_do_not_see_scale_and_pooling_does_not_see_places():
@@ -19,7 +19,7 @@ def test_cosines_do_not_see_scale_and_pooling_does_not_see_places():
 
 
 def test_four_maps_of_any_model():
-    images = pictures(1, 64, 64)
+    images = random_images(1, 64, 64)
     for model in (small_prism(), timm.create_model("pvt_v2_b0"), timm.create_model("resnet10t")):
         sides = [64 // level.shape[-1] for level in stage_maps(model.eval(), images)]
         assert sides == [4, 8, 16, 32]

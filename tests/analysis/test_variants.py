@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from prism.analysis.variants import switched
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 
 
 def test_a_twin_shares_every_weight_and_leaves_the_original_as_it_was():
@@ -14,13 +14,13 @@ def test_a_twin_shares_every_weight_and_leaves_the_original_as_it_was():
     assert {id(value) for value in (*twin.parameters(), *twin.buffers())} == shared
     assert (model.fixed_steps, model.memory, model.max_steps) == (None, "vq", 5)
     model.fixed_steps, model.memory = 2, "off"
-    images = pictures(2, 32, 32)
+    images = random_images(2, 32, 32)
     with torch.inference_mode():
         assert twin(images).equal(model(images))
 
 
 def test_a_bias_of_the_halting_units_moves_the_steps_one_way():
-    model, images = small_prism().eval(), pictures(8)
+    model, images = small_prism().eval(), random_images(8)
     before = model.stages[0].halting.fc.bias.clone()  # pyright: ignore
 
     def steps(bias: float) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What is shown of an image follows from the image and the mask, and from nothing else."""
+"""What the page shows depends on the image and the mask only."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -83,10 +83,10 @@ def test_occlusion_of_a_file_on_scenes(tmp_path: Path):
 
 
 def test_predict_and_slots(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    pictures = [f"{place}/data/val/a/1.png", f"{place}/data/val/c/1.png"]  # of one name: neither figure is lost
-    main(["predict", *pictures, "--checkpoint", f"{place}/best.safetensors", "--out", str(tmp_path)])
+    images = [f"{place}/data/val/a/1.png", f"{place}/data/val/c/1.png"]  # of one name: neither figure is lost
+    main(["predict", *images, "--checkpoint", f"{place}/best.safetensors", "--out", str(tmp_path)])
     found = json.loads((tmp_path / "predictions.json").read_text())
-    assert [entry["image"] for entry in found] == pictures
+    assert [entry["image"] for entry in found] == images
     for entry in found:
         assert sorted(choice["class"] for choice in entry["choices"]) == CLASSES
         assert sum(choice["probability"] for choice in entry["choices"]) == pytest.approx(1)
@@ -94,7 +94,7 @@ def test_predict_and_slots(place: Path, tmp_path: Path, capsys: pytest.CaptureFi
     for name in ("1-1.png", "2-1.png"):
         with Image.open(tmp_path / name) as figure:
             assert min(figure.size) > 300
-    main(["predict", pictures[0], "--model", "resnet10t", "--checkpoint", f"{place}/always_c.safetensors", "--size",
+    main(["predict", images[0], "--model", "resnet10t", "--checkpoint", f"{place}/always_c.safetensors", "--size",
           "32", "--out", str(tmp_path)])  # fmt: skip
     assert "class 2 100.0%" in capsys.readouterr().out
     main(["slots", "--checkpoint", f"{place}/best.safetensors", "--out", str(tmp_path)])

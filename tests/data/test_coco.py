@@ -16,7 +16,7 @@ from prism.data.images import Unreadable
 from prism.data.objects import SceneImages, open_annotated
 from prism.data.stream import ShuffledStream, listed
 from prism.metrics.average_precision import ground_truth
-from prism.tasks.detection.data import training_transform as training_view
+from prism.tasks.detection.data import training_transform
 
 WIDTH, HEIGHT = 20, 12
 SQUARE = [[2, 3, 8, 3, 8, 9, 2, 9]]  # 6 x 6
@@ -53,7 +53,7 @@ def opened(folder: Path, annotations: list[Any], masks: bool = True, **others: A
 
 
 def test_objects_become_targets(tmp_path: Path):
-    pictures = opened(
+    images = opened(
         tmp_path,
         [
             annotation(4, category_id=90, segmentation=dict(size=[HEIGHT, WIDTH], counts=COUNTS), occluded=1),
@@ -61,9 +61,9 @@ def test_objects_become_targets(tmp_path: Path):
             annotation(3, iscrowd=1, occluded=0),
         ],
     )
-    assert (pictures.classes, pictures.categories, pictures.broken) == (["early", "late"], [7, 90], [])
-    picture, target = pictures[0]
-    assert picture.size == (WIDTH, HEIGHT)
+    assert (images.classes, images.categories, images.broken) == (["early", "late"], [7, 90], [])
+    image, target = images[0]
+    assert image.size == (WIDTH, HEIGHT)
     assert target["image_id"] == 5
     assert target["ids"].tolist() == [2, 3, 4], "in the order of ids, whatever that of the file"
     assert target["labels"].tolist() == [1, 1, 2], "without the gap"
@@ -85,11 +85,11 @@ def test_masks_of_every_kind_are_those_of_pycocotools(tmp_path: Path):
         assert (mask.numpy() == oracle.decode(expected)).all()
 
 
-def test_a_picture_without_objects(tmp_path: Path):
-    picture, target = opened(tmp_path, [annotation(1)])[1]
+def test_an_image_without_objects(tmp_path: Path):
+    image, target = opened(tmp_path, [annotation(1)])[1]
     assert target["boxes"].shape == (0, 4)
     assert target["masks"].shape == (0, HEIGHT, WIDTH)
-    assert training_view()(picture, target)[1]["labels"].shape == (0,)
+    assert training_transform()(image, target)[1]["labels"].shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_a_picture_without_objects(tmp_path: Path):
     ],
 )
 def test_a_broken_annotation_is_named_counted_and_skipped(bad: dict[str, Any], reason: str, tmp_path: Path):
-    pictures = opened(tmp_path, [annotation(1), bad, annotation(2)])
-    assert len(pictures.broken) == 1
-    assert reason in pictures.broken[0]
-    assert pictures.summary().startswith("instances_train.json: 1 broken entry is skipped: annotation")
-    assert pictures[0][1]["ids"].tolist() == [1, 2]
+    images = opened(tmp_path, [annotation(1), bad, annotation(2)])
+    assert len(images.broken) == 1
+    assert reason in images.broken[0]
+    assert images.summary().startswith("instances_train.json: 1 broken entry is skipped: annotation")
+    assert images[0][1]["ids"].tolist() == [1, 2]
 
 
 def test_what_nobody_asked_for_is_left_behind(tmp_path: Path):
@@ -144,9 +144,9 @@ def test_what_nobody_asked_for_is_left_behind(tmp_path: Path):
 
 
 def test_boxes_alone_do_for_boxes(tmp_path: Path):
-    pictures = opened(tmp_path, [annotation(1, segmentation=[])], masks=False)
-    assert not pictures.broken
-    assert "masks" not in pictures[0][1]
+    images = opened(tmp_path, [annotation(1, segmentation=[])], masks=False)
+    assert not images.broken
+    assert "masks" not in images[0][1]
 
 
 @pytest.mark.parametrize(
@@ -177,18 +177,18 @@ def test_what_is_not_coco_is_refused_in_a_sentence(text: str, sentence: str, tmp
     assert "\n" not in str(raised.value)
 
 
-def test_a_picture_without_a_file_is_left_out_with_its_annotations(tmp_path: Path):
+def test_an_image_without_a_file_is_left_out_with_its_annotations(tmp_path: Path):
     file = written(tmp_path, [annotation(1), annotation(2, image_id=9), annotation(3)])
     (tmp_path / "images" / "a.png").unlink()
-    pictures = CocoImages(file, tmp_path / "images", limit=2)
-    assert pictures.broken == [
+    images = CocoImages(file, tmp_path / "images", limit=2)
+    assert images.broken == [
         "image 5: there is no file a.png",
         "annotation 1: its image 5 has no file",
         "annotation 3: its image 5 has no file",
     ]
-    assert pictures.summary().startswith("instances_train.json: 3 broken entries are skipped: image 5: there is no")
-    assert [target["image_id"] for _, target in pictures] == [9]
-    truth = ground_truth(pictures)
+    assert images.summary().startswith("instances_train.json: 3 broken entries are skipped: image 5: there is no")
+    assert [target["image_id"] for _, target in images] == [9]
+    truth = ground_truth(images)
     assert [image["id"] for image in truth["images"]] == [9]
     assert [found["id"] for found in truth["annotations"]] == [2]
 
@@ -204,9 +204,9 @@ def test_files_are_found_wherever_their_names_lead(tmp_path: Path):
         (tmp_path / name).write_bytes((tmp_path / "images" / "a.png").read_bytes())
     (tmp_path / "images" / "link.png").symlink_to(tmp_path / "out" / "d.png")
     (tmp_path / "images" / "dangling.png").symlink_to(tmp_path / "nothing.png")
-    pictures = CocoImages(file, tmp_path / "images")
-    assert [target["image_id"] for _, target in pictures] == [*range(len(there))]
-    assert len(pictures.broken) == len(absent)
+    images = CocoImages(file, tmp_path / "images")
+    assert [target["image_id"] for _, target in images] == [*range(len(there))]
+    assert len(images.broken) == len(absent)
 
 
 def test_a_file_that_is_not_listed_may_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -215,38 +215,38 @@ def test_a_file_that_is_not_listed_may_be_there(tmp_path: Path, monkeypatch: pyt
     assert len(opened(tmp_path, [annotation(1)])) == 2
 
 
-def test_without_any_picture_the_file_is_refused(tmp_path: Path):
+def test_without_any_image_the_file_is_refused(tmp_path: Path):
     file = written(tmp_path, [annotation(1)])
     (tmp_path / "other").mkdir()
     with pytest.raises(ValueError, match=r"^not one image of .*instances_train\.json is in .*other$"):
         CocoImages(file, tmp_path / "other")
 
 
-def test_a_picture_that_goes_missing_is_named_and_training_takes_the_next(tmp_path: Path):
-    pictures = opened(tmp_path, [annotation(1)])
+def test_an_image_that_goes_missing_is_named_and_training_takes_the_next(tmp_path: Path):
+    images = opened(tmp_path, [annotation(1)])
     (tmp_path / "images" / "a.png").unlink()
     with pytest.raises(Unreadable, match=r"a\.png"):
-        pictures[0]
-    stream = ShuffledStream(pictures, training_view(), batch=2, collate=listed)
+        images[0]
+    stream = ShuffledStream(images, training_transform(), batch=2, collate=listed)
     batch = next(stream.epoch(0))
-    assert len(batch.pictures) == 2
+    assert len(batch.images) == 2
     assert len(batch.skipped) == 1
     assert "a.png" in batch.skipped[0]
 
 
-def test_a_picture_of_another_size_is_unreadable(tmp_path: Path):
-    pictures = opened(tmp_path, [annotation(1)])
+def test_an_image_of_another_size_is_unreadable(tmp_path: Path):
+    images = opened(tmp_path, [annotation(1)])
     Image.new("RGB", (WIDTH + 1, HEIGHT)).save(tmp_path / "images" / "a.png")
     with pytest.raises(Unreadable, match=r"21 x 12, not as instances_train\.json says"):
-        pictures[0]
+        images[0]
 
 
-def test_a_mirrored_picture_is_mirrored_with_all_it_has(tmp_path: Path):
-    picture, target = opened(tmp_path, [annotation(1), annotation(2, iscrowd=1)])[0]
+def test_a_mirrored_image_is_mirrored_with_all_it_has(tmp_path: Path):
+    image, target = opened(tmp_path, [annotation(1), annotation(2, iscrowd=1)])[0]
     seen = {}
     for seed in range(20):
         torch.manual_seed(seed)
-        pixels, found = training_view()(picture, target)
+        pixels, found = training_transform()(image, target)
         assert len(found["boxes"]) == 1, "the crowd is left out"
         left, top, right, bottom = found["boxes"][0].int().tolist()
         assert found["masks"][0].sum() == found["masks"][0, top:bottom, left:right].sum() == 36
@@ -263,9 +263,9 @@ def test_groups_tell_tall_from_wide(tmp_path: Path):
 
 def test_coco_and_voc_layouts_are_found(tmp_path: Path):
     written(tmp_path, [annotation(1)])
-    pictures = open_annotated(str(tmp_path), "train")
-    assert isinstance(pictures, CocoImages)
-    assert pictures.folder.name == "images"
+    images = open_annotated(str(tmp_path), "train")
+    assert isinstance(images, CocoImages)
+    assert images.folder.name == "images"
     (tmp_path / "coco" / "annotations").mkdir(parents=True)
     (tmp_path / "images").rename(tmp_path / "coco" / "val2017")
     (tmp_path / "instances_train.json").rename(tmp_path / "coco" / "annotations" / "instances_val2017.json")
@@ -303,10 +303,10 @@ def test_a_fingerprint_is_of_all_annotations(tmp_path: Path):
     assert images.fingerprint() != first, "another file of the same name"
     made = (("val", 3), ("val", 4), ("clean", 3), ("val", 3, 64), ("val", 3, 96, 1), ("val", 3, 96, 0, False))
     scenes = [SceneImages(*arguments) for arguments in made]
-    assert len({pictures.fingerprint() for pictures in scenes}) == len(scenes)
+    assert len({images.fingerprint() for images in scenes}) == len(scenes)
 
 
-def test_no_pictures_cannot_be_asked_for(tmp_path: Path):
+def test_no_images_cannot_be_asked_for(tmp_path: Path):
     written(tmp_path, [])
     for data in ("scenes", str(tmp_path)):
         with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
@@ -319,8 +319,8 @@ def test_limit_is_spread_over_the_set(tmp_path: Path):
     images = [dict(id=n, file_name="a.png", width=WIDTH, height=HEIGHT) for n in range(10)]
     file = written(tmp_path, [], images=images)
     for limit, expected in ((3, [0, 3, 6]), (20, [*range(10)])):
-        pictures = CocoImages(file, tmp_path / "images", limit=limit)
-        assert [pictures.image(index)["id"] for index in range(len(pictures))] == expected
+        images = CocoImages(file, tmp_path / "images", limit=limit)
+        assert [images.image(index)["id"] for index in range(len(images))] == expected
 
 
 def test_decoding_nothing_gives_nothing():

@@ -38,11 +38,11 @@ def stored(folder: Path, mode: str, suffix: str = "png") -> Path:
     ],
 )
 def test_every_kind_becomes_rgb(mode: str, suffix: str, expected, tmp_path: Path):
-    picture = read_image(stored(tmp_path, mode, suffix))
-    assert picture.mode == "RGB"
-    assert picture.size == (20, 10)
+    image = read_image(stored(tmp_path, mode, suffix))
+    assert image.mode == "RGB"
+    assert image.size == (20, 10)
     if expected:
-        assert np.abs(np.asarray(picture).mean((0, 1)) - expected).max() < 4
+        assert np.abs(np.asarray(image).mean((0, 1)) - expected).max() < 4
 
 
 def test_exif_rotation_is_undone(tmp_path: Path):
@@ -52,7 +52,7 @@ def test_exif_rotation_is_undone(tmp_path: Path):
     assert read_image(tmp_path / "turned.jpg").size == (10, 20)
 
 
-def test_a_single_pixel_is_a_picture(tmp_path: Path):
+def test_a_single_pixel_is_an_image(tmp_path: Path):
     Image.new("RGB", (1, 1), "red").save(tmp_path / "one.png")
     view = Preprocessing(32).unit(read_image(tmp_path / "one.png"))
     assert view.shape == (3, 32, 32)

@@ -16,8 +16,7 @@ from prism.data.label_maps import (
     read_mask,
 )
 from prism.data.stream import ShuffledStream
-from prism.tasks.segmentation.data import stacked_labels
-from prism.tasks.segmentation.data import training_transform as training_view
+from prism.tasks.segmentation.data import stacked_labels, training_transform
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.2, 0.2)
 
@@ -28,7 +27,7 @@ def save(path: Path, numbers: np.ndarray) -> Path:
     return path
 
 
-def picture(width: int = 20, height: int = 12) -> np.ndarray:
+def image(width: int = 20, height: int = 12) -> np.ndarray:
     return np.full((height, width, 3), 90, np.uint8)
 
 
@@ -42,14 +41,14 @@ def mask(*numbers: int, width: int = 20, height: int = 12) -> np.ndarray:
 @pytest.fixture
 def ade20k(tmp_path: Path) -> Path:
     for split in ("training", "validation"):
-        save(tmp_path / "images" / split / "ADE_1.jpg", picture())
+        save(tmp_path / "images" / split / "ADE_1.jpg", image())
         save(tmp_path / "annotations" / split / "ADE_1.png", mask(0, 1, 150))
     return tmp_path
 
 
 @pytest.fixture
 def voc(tmp_path: Path) -> Path:
-    save(tmp_path / "JPEGImages" / "2007_1.jpg", picture())
+    save(tmp_path / "JPEGImages" / "2007_1.jpg", image())
     indexed = Image.fromarray(mask(0, 255, 20))
     indexed.putpalette([200, 10, 10] * 256)  # colours that say nothing of the classes
     (tmp_path / "SegmentationClass").mkdir()
@@ -60,7 +59,7 @@ def voc(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Path:
-    save(tmp_path / "images" / "train" / "a.png", picture())
+    save(tmp_path / "images" / "train" / "a.png", image())
     save(tmp_path / "masks" / "train" / "a.png", mask(0, 1, 255, 2))
     (tmp_path / "classes.txt").write_text("sky\nsea\nland\n")
     return tmp_path
@@ -123,13 +122,13 @@ def spoil(root: Path, how: str) -> None:
         case "class":
             save(root / "masks" / "train" / "a.png", mask(0, 7, 1))
         case "no mask":
-            save(root / "images" / "train" / "b.png", picture())
+            save(root / "images" / "train" / "b.png", image())
         case "no image":
             save(root / "masks" / "train" / "b.png", mask(0))
         case "colour":
-            save(root / "masks" / "train" / "a.png", picture())
+            save(root / "masks" / "train" / "a.png", image())
         case "twins":
-            save(root / "images" / "train" / "a.jpg", picture())
+            save(root / "images" / "train" / "a.jpg", image())
         case "text":
             (root / "masks" / "train" / "a.png").write_text("no mask")
         case "no classes":
@@ -148,7 +147,7 @@ def spoil(root: Path, how: str) -> None:
         ("class", r"a\.png has a pixel of class 7; there are classes 0 to 2"),
         ("no mask", r"b\.png has no partner in .*masks"),
         ("no image", r"b\.png has no partner in .*images"),
-        ("colour", r"a\.png is no mask: .* mode RGB"),
+        ("colour", r"a\.png is not a mask: .* mode RGB"),
         ("twins", r"a\.jpg and .*a\.png cannot be told apart"),
         ("text", r"a\.png cannot be read as a mask"),
         ("no classes", r"no .*classes\.txt"),
@@ -205,8 +204,8 @@ def blocks(side: int, height: int, width: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("fit", [None, (64, 48)])
-def test_training_moves_picture_and_labels_together(fit: tuple[int, int] | None):
-    view = training_view(40, MEAN, STD, fit, distortion=False)
+def test_training_moves_image_and_labels_together(fit: tuple[int, int] | None):
+    view = training_transform(40, MEAN, STD, fit, distortion=False)
     labels = blocks(11, 37, 53)
     agree = []
     for seed in range(12):
@@ -222,18 +221,18 @@ def test_training_moves_picture_and_labels_together(fit: tuple[int, int] | None)
     assert torch.stack(agree).mean() > 0.88
 
 
-def test_labels_are_not_shifted_against_the_picture():
-    view = training_view(16, MEAN, STD, scales=(0.5, 0.5), flip=False, distortion=False)
+def test_labels_are_not_shifted_against_the_image():
+    view = training_transform(16, MEAN, STD, scales=(0.5, 0.5), flip=False, distortion=False)
     labels = np.zeros((32, 32), np.uint8)
     labels[:, 15:] = 1  # pixel 7 of the half is made of pixels 14 and 15
     _, numbers = view(coloured(labels), labels)
     assert numbers[0].tolist() == [0] * 7 + [1] * 9
 
 
-def test_what_is_beyond_the_picture_is_void_and_has_the_mean_colour():
-    view = training_view(64, MEAN, STD, scales=(0.5, 0.5), flip=False)
+def test_what_is_beyond_the_image_is_void_and_has_the_mean_colour():
+    view = training_transform(64, MEAN, STD, scales=(0.5, 0.5), flip=False)
     torch.manual_seed(1)
-    image, numbers = training_view(64, MEAN, STD, scales=(0.5, 0.5), distortion=False)(
+    image, numbers = training_transform(64, MEAN, STD, scales=(0.5, 0.5), distortion=False)(
         coloured(blocks(5, 40, 50)), blocks(5, 40, 50)
     )
     assert int((numbers != VOID).sum()) == 20 * 25
@@ -244,7 +243,7 @@ def test_what_is_beyond_the_picture_is_void_and_has_the_mean_colour():
 
 
 def test_scales_reach_from_half_to_double():
-    view = training_view(100, MEAN, STD, distortion=False)
+    view = training_transform(100, MEAN, STD, distortion=False)
     labels = blocks(5, 40, 40)
     sides = []
     for _ in range(60):
@@ -264,14 +263,14 @@ def test_fitting_keeps_the_shape():
 
 def test_batches_are_the_same_on_any_number_of_workers():
     samples = open_segmentation("scenes", "train", 32, 8)
-    view = training_view(32, MEAN, STD)
+    view = training_transform(32, MEAN, STD)
     batches = [
         next(iter(ShuffledStream(samples, view, 4, workers=workers, collate=stacked_labels).epoch(0)))
         for workers in (0, 2)
     ]
-    assert batches[0].pictures.shape == (4, 3, 32, 32)
+    assert batches[0].images.shape == (4, 3, 32, 32)
     assert batches[0].targets.shape == (4, 32, 32)
-    assert torch.equal(batches[0].pictures, batches[1].pictures)
+    assert torch.equal(batches[0].images, batches[1].images)
     assert torch.equal(batches[0].targets, batches[1].targets)
 
 

@@ -81,7 +81,7 @@ def test_the_marked_object_alone_has_a_white_rim():
             assert (whites > 0.05) == (place == scene.centre)
 
 
-def test_half_of_the_pictures_hide_their_object():
+def test_half_of_the_images_hide_their_object():
     for split in ("train", "val"):
         scenes = Scenes(split, 200)
         hidden = np.array([hidden_of_centre(scenes.scene(index)) for index in range(200)])
@@ -90,7 +90,7 @@ def test_half_of_the_pictures_hide_their_object():
         assert (hidden[::2] <= 0.1).all()
 
 
-def test_nothing_hides_the_object_of_a_clean_picture():
+def test_nothing_hides_the_object_of_a_clean_image():
     scenes = Scenes("clean", 200)
     assert all(hidden_of_centre(scenes.scene(index)) == 0 for index in range(200))
 
@@ -104,10 +104,10 @@ def test_classes_are_equally_frequent():
         assert (abs(frequency - 0.1) < 4 * (0.1 * 0.9 / len(sample)) ** 0.5).all()
 
 
-def test_pictures_are_the_same_on_every_machine():
+def test_images_are_the_same_on_every_machine():
     """If this fails on purpose, results on scenes made before can no longer be compared with those made after."""
-    pictures = b"".join(render(seed, index, 64).image.tobytes() for seed in (0, 7) for index in range(8))
-    assert hashlib.sha256(pictures).hexdigest() == "e86c9cd34c7ae2e0b1320e75d2a124f06035582e851a4b75e1bd4ecbd36047d6"
+    images = b"".join(render(seed, index, 64).image.tobytes() for seed in (0, 7) for index in range(8))
+    assert hashlib.sha256(images).hexdigest() == "e86c9cd34c7ae2e0b1320e75d2a124f06035582e851a4b75e1bd4ecbd36047d6"
 
 
 def test_workers_and_order_change_nothing():
@@ -127,22 +127,22 @@ def test_classification_sees_the_scene_of_the_other_tasks():
         assert label == scene.label
 
 
-def test_no_picture_is_in_two_splits_or_seeds():
-    pictures = [
+def test_no_image_is_in_two_splits_or_seeds():
+    images = [
         Scenes(split, 20, seed=seed)[index][0].tobytes() for split in SPLITS for seed in range(3) for index in range(20)
     ]
-    assert len(set(pictures)) == len(pictures)
+    assert len(set(images)) == len(images)
 
 
 def test_an_iteration_ends():
     assert len(list(Scenes("train", 5))) == 5
 
 
-def test_render_scene_gives_a_picture():
-    picture = render_scene(96, seed=1)
-    assert picture.shape == (96, 96, 3)
-    assert picture.dtype == np.uint8
-    assert (picture != render_scene(96, seed=2)).any()
+def test_render_scene_gives_an_image():
+    image = render_scene(96, seed=1)
+    assert image.shape == (96, 96, 3)
+    assert image.dtype == np.uint8
+    assert (image != render_scene(96, seed=2)).any()
 
 
 def test_a_linear_model_fails():

@@ -17,7 +17,7 @@ from prism.data.stream import ALONE, Batch, Ranks
 
 
 def read_shards(paths: Sequence[str], ranks: Ranks = ALONE):
-    return iter(ShardedImages(paths, lambda picture: picture, ranks))
+    return iter(ShardedImages(paths, lambda image: image, ranks))
 
 
 def encoded(number: int) -> bytes:
@@ -48,8 +48,8 @@ def stored(folder: Path, sizes: Sequence[int], unreadable: Sequence[int] = ()) -
     return paths
 
 
-def noisy(picture: Image.Image, label: int) -> tuple[torch.Tensor, int]:
-    red = picture.getpixel((0, 0))[0]  # pyright: ignore
+def noisy(image: Image.Image, label: int) -> tuple[torch.Tensor, int]:
+    red = image.getpixel((0, 0))[0]  # pyright: ignore
     return torch.tensor([red, torch.rand(()).item()]), label
 
 
@@ -59,14 +59,14 @@ def stream(paths: list[str], batch: int = 2, samples: int = 24, **options) -> Sh
 
 def numbers(batches: list[Batch]) -> list[int]:
     for batch in batches:
-        assert batch.pictures[:, 0].tolist() == batch.targets.tolist()
+        assert batch.images[:, 0].tolist() == batch.targets.tolist()
         assert [int(name[:3]) for name in batch.names] == batch.targets.tolist()
     return [number for batch in batches for number in batch.targets.tolist()]
 
 
 def same(one: list[Batch], other: list[Batch]) -> bool:
     return len(one) == len(other) and all(
-        torch.equal(a.pictures, b.pictures) and a[2:] == b[2:] for a, b in zip(one, other, strict=True)
+        torch.equal(a.images, b.images) and a[2:] == b[2:] for a, b in zip(one, other, strict=True)
     )
 
 
@@ -88,7 +88,7 @@ def test_epochs_and_seeds_are_shuffled_differently(tmp_path: Path):
     assert tuple(range(24)) not in orders
     starts = {numbers(list(stream(paths, buffer=1).epoch(epoch)))[0] for epoch in range(8)}
     assert len(starts) > 1, "not only samples, shards are shuffled too"
-    views = [{row[0]: row[1] for batch in run for row in batch.pictures.tolist()} for run in runs]
+    views = [{row[0]: row[1] for batch in run for row in batch.images.tolist()} for run in runs]
     assert all(views[0][n] != views[1][n] != views[2][n] for n in range(24))
 
 
@@ -104,7 +104,7 @@ def test_a_buffer_mixes_shards(tmp_path: Path):
 def test_a_sample_is_augmented_by_its_key_alone(tmp_path: Path):
     paths = stored(tmp_path, [6] * 4)
     readers = [stream(paths), stream(paths, workers=2), stream(paths, ranks=Ranks(1, 2), buffer=1)]
-    alone, helped, second = ({tuple(r) for b in reader.epoch(4) for r in b.pictures.tolist()} for reader in readers)
+    alone, helped, second = ({tuple(r) for b in reader.epoch(4) for r in b.images.tolist()} for reader in readers)
     assert alone == helped
     assert second < alone
     assert len({noise for _, noise in alone}) == 24
@@ -118,7 +118,7 @@ def test_skipping_goes_on_exactly(tmp_path: Path, workers: int):
         assert same(list(read.epoch(2, skip)), whole[skip:])
 
 
-def test_skipped_pictures_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_skipped_images_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     decoded = []
     monkeypatch.setattr(shards, "decode_image", lambda *args: decoded.append(args) or decode_image(*args))
     assert len(list(stream(stored(tmp_path, [12, 12])).epoch(0, skip=9))) == 3
@@ -169,7 +169,7 @@ def test_an_unreadable_sample_is_replaced_and_named(tmp_path: Path, workers: int
     assert [batch.skipped for batch in holed] == [[reason] if 8 in numbers([batch]) else [] for batch in whole]
 
 
-def test_shards_without_a_readable_picture_are_an_error(tmp_path: Path):
+def test_shards_without_a_readable_image_are_an_error(tmp_path: Path):
     paths = stored(tmp_path, [4], range(4))
     with pytest.raises(BrokenShard, match=r"1000 samples in a row cannot be read; the first: 00\d of .*train-000.tar"):
         next(stream(paths, samples=4).epoch(0))
@@ -221,7 +221,7 @@ def test_a_command_may_print_a_shard(tmp_path: Path, capfd: pytest.CaptureFixtur
     paths = stored(tmp_path, [12, 12])
     piped = [f"pipe:cat {path}" for path in paths]
     plain = list(stream(paths).epoch(0))
-    assert all(torch.equal(a.pictures, b.pictures) for a, b in zip(stream(piped).epoch(0), plain, strict=True))
+    assert all(torch.equal(a.images, b.images) for a, b in zip(stream(piped).epoch(0), plain, strict=True))
     reader = read_shards([f"pipe:cat {paths[0]}; yes; exit 5"])  # more than is wanted, and not all of that is read
     assert next(reader)[1] == 0
     reader.close()
@@ -236,7 +236,7 @@ def test_evaluation_reads_in_order_and_stops_at_what_it_cannot_read(tmp_path: Pa
     paths = stored(tmp_path, [2, 3], [4])
     reader = read_shards(paths)
     found = [next(reader) for _ in range(4)]
-    assert [label for _, label, _ in found] == [picture.getpixel((0, 0))[0] for picture, *_ in found] == [0, 1, 2, 3]
+    assert [label for _, label, _ in found] == [image.getpixel((0, 0))[0] for image, *_ in found] == [0, 1, 2, 3]
     with pytest.raises(Unreadable, match=f"004 of {paths[1]} cannot be read as an image"):
         next(reader)
 
@@ -248,11 +248,11 @@ def test_two_processes_read_each_sample_once(tmp_path: Path):
 
 
 def test_members_of_a_sample(tmp_path: Path):
-    picture = Image.new("RGB", (3, 2))
+    image = Image.new("RGB", (3, 2))
     files = {}
     for number, (suffix, kind) in enumerate({"jpg": "JPEG", "JPEG": "JPEG", "webp": "WEBP"}.items()):
         buffer = BytesIO()
-        picture.save(buffer, kind)
+        image.save(buffer, kind)
         files |= {f"a/{number}.{suffix}": buffer.getvalue(), f"a/{number}.cls": b"7\n", f"a/{number}.txt": b"words"}
     path = pack(tmp_path / "a.tar", files)
     assert [label for _, label, _ in read_shards([path])] == [7] * 3
@@ -318,7 +318,7 @@ def test_a_label_beyond_the_classes_is_skipped_in_training_and_stops_evaluation(
     assert all(target < 2 for batch in batches for target in batch.targets)
     assert any("but there are 2 classes" in reason for batch in batches for reason in batch.skipped)
     with pytest.raises(Unreadable, match="has the label 2, but there are 2 classes"):
-        [*ShardedImages(paths, lambda picture: picture, classes=2)]
+        [*ShardedImages(paths, lambda image: image, classes=2)]
 
 
 @pytest.mark.parametrize(

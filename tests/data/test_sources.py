@@ -18,14 +18,14 @@ def store(path: Path, level: int = 0) -> Path:
     return path
 
 
-def level(picture: Image.Image) -> int:
+def level(image: Image.Image) -> int:
     """The grey of an image of one colour, which must have become RGB."""
-    assert (picture.mode, picture.size) == ("RGB", (6, 4))
-    return int(np.asarray(picture)[0, 0, 0])
+    assert (image.mode, image.size) == ("RGB", (6, 4))
+    return int(np.asarray(image)[0, 0, 0])
 
 
-def seen(pictures: Labelled) -> list[tuple[int, int]]:
-    return [(level(picture), label) for picture, label in (pictures[i] for i in range(len(pictures)))]
+def seen(images: Labelled) -> list[tuple[int, int]]:
+    return [(level(image), label) for image, label in (images[i] for i in range(len(images)))]
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def divided(tmp_path: Path) -> Path:
 
 def test_scenes_are_the_generated_ones():
     for split in splits("scenes"):
-        pictures = open_images("scenes", split, size=32, length=3, seed=5)
-        picture, label = pictures[2]
+        images = open_images("scenes", split, size=32, length=3, seed=5)
+        image, label = images[2]
         expected, number = Scenes(split, 3, 32, 5)[2]
-        assert np.array_equal(np.asarray(picture), np.asarray(expected))
-        assert (label, len(pictures), pictures.classes) == (number, 3, list(SHAPES))
-        assert pictures.name(2) == f"scene 2 of {split}"
+        assert np.array_equal(np.asarray(image), np.asarray(expected))
+        assert (label, len(images), images.classes) == (number, 3, list(SHAPES))
+        assert images.name(2) == f"scene 2 of {split}"
     assert [len(open_images("scenes", split)) for split in splits("scenes")] == [10_000, 1_000, 1_000]
     with pytest.raises(ValueError, match="split must be one of train, val, clean, not 'test'"):
         open_images("scenes", "test")
@@ -173,11 +173,11 @@ def encoded(level: int) -> bytes:
     return buffer.getvalue()
 
 
-def table(labels: list, pictures: list | None = None, kind=None, **more: list) -> datasets.Dataset:
-    pictures = pictures or [{"bytes": encoded(10 * n), "path": None} for n in range(len(labels))]
+def table(labels: list, images: list | None = None, kind=None, **more: list) -> datasets.Dataset:
+    images = images or [{"bytes": encoded(10 * n), "path": None} for n in range(len(labels))]
     features = {"scan": datasets.Image(), "species": kind or datasets.ClassLabel(names=["cat", "dog", "emu"])}
     features |= {name: datasets.Value("int64") for name in more}
-    rows = {"scan": pictures, "species": labels, **more}
+    rows = {"scan": images, "species": labels, **more}
     return datasets.Dataset.from_dict(rows, features=datasets.Features(features))
 
 
@@ -188,9 +188,9 @@ def test_a_saved_data_set_with_splits(tmp_path: Path):
     data = str(tmp_path / "saved")
     assert splits(data) == ["train", "val"]
     assert seen(open_images(data, "train")) == [(0, 0), (10, 1), (20, 2)]
-    pictures = open_images(data, "val")
-    assert seen(pictures) == [(99, 2), (7, 0)]
-    assert (pictures.classes, pictures.name(1)) == (["cat", "dog", "emu"], f"row 1 of {data}/val")
+    images = open_images(data, "val")
+    assert seen(images) == [(99, 2), (7, 0)]
+    assert (images.classes, images.name(1)) == (["cat", "dog", "emu"], f"row 1 of {data}/val")
     with pytest.raises(FileNotFoundError, match="has no split 'test'; it has train, val"):
         open_images(data, "test")
     with pytest.raises(ValueError, match="holds splits, not classes: add --split val"):
@@ -200,9 +200,9 @@ def test_a_saved_data_set_with_splits(tmp_path: Path):
 def test_a_saved_data_set_without_splits(tmp_path: Path):
     table([1, 0]).with_format("torch").save_to_disk(tmp_path)
     assert splits(str(tmp_path)) == [""]
-    pictures = open_images(str(tmp_path), "")
-    assert seen(pictures) == [(0, 1), (10, 0)]
-    assert type(pictures[0][1]) is int, "whatever format it was saved in"
+    images = open_images(str(tmp_path), "")
+    assert seen(images) == [(0, 1), (10, 0)]
+    assert type(images[0][1]) is int, "whatever format it was saved in"
     with pytest.raises(FileNotFoundError, match="has no split 'val'; it has no splits"):
         open_images(str(tmp_path), "val")
 
@@ -248,12 +248,12 @@ def test_columns_that_cannot_be_told_apart_are_listed(tmp_path: Path):
         open_images(str(tmp_path / "none"), "")
 
 
-def test_saved_pictures_that_cannot_be_read_are_named(tmp_path: Path):
+def test_saved_images_that_cannot_be_read_are_named(tmp_path: Path):
     table([0, 1], [{"bytes": b"text", "path": None}, None]).save_to_disk(tmp_path)
-    pictures = open_images(str(tmp_path), "")
+    images = open_images(str(tmp_path), "")
     for index, reason in enumerate(("row 0 of .* cannot be read as an image", "row 1 of .* has no image")):
         with pytest.raises(Unreadable, match=reason):
-            pictures[index]
+            images[index]
 
 
 def test_a_missing_reader_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -38,13 +38,13 @@ def stream(length: int = 22, batch: int = 4, unreadable: Sequence[int] = (), **o
 
 def same(one: list[Batch], other: list[Batch]) -> bool:
     return len(one) == len(other) and all(
-        torch.equal(a.pictures, b.pictures) and torch.equal(a.targets, b.targets) and a[2:] == b[2:]
+        torch.equal(a.images, b.images) and torch.equal(a.targets, b.targets) and a[2:] == b[2:]
         for a, b in zip(one, other, strict=True)
     )
 
 
 def numbers(batches: list[Batch]) -> list[int]:
-    return [int(picture[0]) for batch in batches for picture in batch.pictures]
+    return [int(image[0]) for batch in batches for image in batch.images]
 
 
 def test_workers_do_not_change_the_batches():
@@ -58,7 +58,7 @@ def test_an_epoch_holds_each_sample_at_most_once_and_fills_its_batches():
     batches = list(read.epoch(0))
     assert len(read) == len(batches) == 22 // 4
     assert len(set(numbers(batches))) == 20
-    assert all(batch.targets.tolist() == [int(p[0]) % 3 for p in batch.pictures] for batch in batches)
+    assert all(batch.targets.tolist() == [int(p[0]) % 3 for p in batch.images] for batch in batches)
     assert [n for batch in batches for n in batch.names] == [f"number {n}" for n in numbers(batches)]
 
 
@@ -67,7 +67,7 @@ def test_epochs_and_seeds_differ_and_repeat():
     assert same(first, again)
     for other in (list(stream(seed=1).epoch(1)), list(stream(seed=2).epoch(0))):
         assert numbers(first) != numbers(other)
-        views = [{int(p[0]): p[1:].tolist() for batch in epoch for p in batch.pictures} for epoch in (first, other)]
+        views = [{int(p[0]): p[1:].tolist() for batch in epoch for p in batch.images} for epoch in (first, other)]
         assert all(views[0][n] != views[1][n] for n in views[0].keys() & views[1].keys())
 
 
@@ -85,7 +85,7 @@ def test_the_parts_of_the_processes_make_up_the_batch():
     parts = [list(stream(batch=6, ranks=Ranks(rank, 2)).epoch(2)) for rank in range(2)]
     assert [len(part[0].names) for part in parts] == [3, 3]
     for whole, first, second in zip(alone, *parts, strict=True):
-        assert torch.equal(whole.pictures, torch.cat([first.pictures, second.pictures]))
+        assert torch.equal(whole.images, torch.cat([first.images, second.images]))
         assert torch.equal(whole.targets, torch.cat([first.targets, second.targets]))
         assert whole.names == first.names + second.names
 
@@ -133,8 +133,8 @@ def test_lists_hold_what_cannot_be_stacked():
         return torch.zeros(number), {"label": label}
 
     (batch,) = ShuffledStream(Numbers(3), ragged, 3, collate=listed).epoch(0)
-    assert sorted(len(picture) for picture in batch.pictures) == [0, 1, 2]
-    assert [target["label"] for target in batch.targets] == [len(picture) for picture in batch.pictures]
+    assert sorted(len(image) for image in batch.images) == [0, 1, 2]
+    assert [target["label"] for target in batch.targets] == [len(image) for image in batch.images]
 
 
 def test_seeds_are_well_mixed():

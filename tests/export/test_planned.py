@@ -10,7 +10,7 @@ from prism.export.exportable import program
 from prism.export.formats import write_onnx
 from prism.export.planned import Planned, numbered, runner
 from prism.model.metadata import Metadata
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 
 MEANS = (2.5, 3.7)
 
@@ -27,7 +27,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 def test_planned_steps_reach_their_means_in_a_file(engine: str, file: Path):
     run = numbered(open_engine(engine, file, threads=1))
-    taken = torch.cat([run(pictures(4, 64, 64))["steps"] for _ in range(25)])  # pyright: ignore[reportIndexIssue]
+    taken = torch.cat([run(random_images(4, 64, 64))["steps"] for _ in range(25)])  # pyright: ignore[reportIndexIssue]
     assert taken.float().mean(0).tolist() == pytest.approx(MEANS, abs=1e-6)
     assert (taken.float() - torch.tensor(MEANS)).abs().max() < 1  # floor or ceiling
 

@@ -60,7 +60,7 @@ def test_a_class_in_neither_is_left_out_and_one_in_either_counts():
     assert rows[4]["IoU"] is None
 
 
-def test_the_mean_over_pictures_is_another_number():
+def test_the_mean_over_images_is_another_number():
     truth = torch.tensor([[[0, 0, 0, 1]], [[1, 1, 1, 1]]])
     prediction = torch.tensor([[[0, 0, 0, 0]], [[1, 1, 1, 1]]])
     whole = mean_iou(count(truth, prediction, 2).pixels[0])
@@ -106,9 +106,9 @@ def eroded(mask: Tensor, distance: int) -> Tensor:
 def test_contours_are_those_of_each_classs_erosion(distance: int):
     labels = patches(3, 5, (40, 33), void=False)
     near = near_contour(labels, distance)
-    for picture, found in zip(labels, near, strict=True):
+    for image, found in zip(labels, near, strict=True):
         for number in range(5):
-            own = picture == number
+            own = image == number
             assert torch.equal(own & found, own & ~eroded(own, distance))
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from prism.metrics.speed import Runner, force_steps, make_cases, measure
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 
 
 @torch.inference_mode()
@@ -17,7 +17,7 @@ def test_forced_steps_reach_their_means_through_the_real_loop(batch: int):
     force_steps(model, means)
     taken = torch.zeros(4)
     for _ in range(160 // batch):
-        stages = model.forward_traced(pictures(batch, 32, 32)).trace.stages
+        stages = model.forward_traced(random_images(batch, 32, 32)).trace.stages
         for index, (stage, mean) in enumerate(zip(stages, means, strict=True)):
             assert set(stage.steps.tolist()) <= {int(mean), int(mean) + 1}
             taken[index] += stage.steps.sum()

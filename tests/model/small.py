@@ -19,7 +19,7 @@ def small_prism(dtype: torch.dtype = torch.float32, **kwargs: Any) -> Prism:
     return model.to(dtype)
 
 
-def pictures(batch: int, height: int = 64, width: int = 64, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def random_images(batch: int, height: int = 64, width: int = 64, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Images of different colours and coarse patterns, so that they halt after different numbers of steps."""
     coarse = torch.nn.functional.interpolate(torch.randn(batch, 3, 3, 3), (height, width), mode="bilinear")
     return (torch.randn(batch, 3, 1, 1) + coarse + 0.3 * torch.randn(batch, 3, height, width)).to(dtype)

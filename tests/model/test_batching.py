@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from prism.model import backbone, refinement
 from prism.model.refinement import Watch
 from prism.model.stage import Features
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 
 
 def steps_of(trace) -> list[list[int]]:
@@ -25,7 +25,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 @torch.inference_mode()
 def test_alone_in_a_batch_and_in_any_order():
-    model, images = small_prism().eval(), pictures(9)
+    model, images = small_prism().eval(), random_images(9)
     together = model.forward_traced(images)
     assert any(len(set(steps)) > 1 for steps in steps_of(together.trace))  # else little is tested
     alone = torch.cat([model(image[None]) for image in images])
@@ -42,7 +42,7 @@ def test_alone_in_a_batch_and_in_any_order():
 @torch.inference_mode()
 def test_halted_images_are_not_computed():
     """The rows that reach the FFN of a stage are exactly the steps its images took."""
-    model, images = small_prism().eval(), pictures(9)
+    model, images = small_prism().eval(), random_images(9)
     rows = dict.fromkeys(range(4), 0)
     for index, stage in enumerate(model.stages):
 
@@ -58,7 +58,7 @@ def test_halted_images_are_not_computed():
 @pytest.mark.parametrize("hidden_bytes", [1, 20_000, 100_000])
 def test_slices_of_the_hidden_layer_change_nothing(hidden_bytes: int, monkeypatch: pytest.MonkeyPatch):
     """Bands of rows at the smallest, then a few images at a time."""
-    model, images = small_prism().eval(), pictures(5, 100, 132)
+    model, images = small_prism().eval(), random_images(5, 100, 132)
     whole = model(images)
     monkeypatch.setattr(refinement, "HIDDEN_BYTES", hidden_bytes)
     torch.testing.assert_close(model(images), whole, rtol=0, atol=1e-6)
@@ -67,7 +67,7 @@ def test_slices_of_the_hidden_layer_change_nothing(hidden_bytes: int, monkeypatc
 @torch.inference_mode()
 @pytest.mark.parametrize("fixed_steps", [None, 2])
 def test_parts_of_a_large_batch_change_nothing(fixed_steps: int | None, monkeypatch: pytest.MonkeyPatch):
-    model, images = small_prism(fixed_steps=fixed_steps).eval(), pictures(5)
+    model, images = small_prism(fixed_steps=fixed_steps).eval(), random_images(5)
     whole = model.pyramid(images).features
     monkeypatch.setattr(backbone, "PIXELS_AT_ONCE", 2 * 64 * 64)
     for a, b in zip(model.pyramid(images).features, whole, strict=True):
@@ -76,7 +76,7 @@ def test_parts_of_a_large_batch_change_nothing(fixed_steps: int | None, monkeypa
 
 @torch.inference_mode()
 def test_trace_is_consistent():
-    model, images = small_prism().eval(), pictures(6, 64, 96)
+    model, images = small_prism().eval(), random_images(6, 64, 96)
     for stage, stride, slots in zip(
         model.forward_traced(images).trace.stages, (4, 8, 16, 32), (5, 4, 4, 3), strict=True
     ):
@@ -91,7 +91,7 @@ def test_trace_is_consistent():
 
 
 def test_training_can_do_without_slot_maps():
-    model, images = small_prism().train(), pictures(3)
+    model, images = small_prism().train(), random_images(3)
     assert model.forward_traced(images).trace.stages[0].slot_maps is not None
     trace = model.forward_traced(images, slot_maps=False).trace
     assert trace.stages[0].slot_maps is None
@@ -100,7 +100,7 @@ def test_training_can_do_without_slot_maps():
 
 @torch.inference_mode()
 def test_fixed_steps_ignore_the_halting_unit():
-    model, images = small_prism().eval(), pictures(4)
+    model, images = small_prism().eval(), random_images(4)
     model.fixed_steps = (1, 2, 3, 2)
     before = model.forward_traced(images)
     assert steps_of(before.trace) == [[1] * 4, [2] * 4, [3] * 4, [2] * 4]
@@ -119,7 +119,7 @@ def test_fixed_steps_ignore_the_halting_unit():
 
 @torch.inference_mode()
 def test_first_fixed_step_is_one_application_of_phi():
-    model, images = small_prism(fixed_steps=1, evidence=False).eval(), pictures(2)
+    model, images = small_prism(fixed_steps=1, evidence=False).eval(), random_images(2)
     model.stages = model.stages[:1]
     from tests.model import direct
 
@@ -134,7 +134,7 @@ def test_first_fixed_step_is_one_application_of_phi():
 
 
 def test_codebook_moves_only_by_update():
-    model, images = small_prism(), pictures(6)
+    model, images = small_prism(), random_images(6)
     start = codebooks(model)
     model.eval()
     model(images)
@@ -161,7 +161,7 @@ def test_gradient_checkpointing_gives_the_same_gradients_and_codebook():
         model = small_prism(torch.float64).train()
         model.set_grad_checkpointing(checkpointing)
         for _ in range(3):
-            images = pictures(6, dtype=torch.float64)
+            images = random_images(6, dtype=torch.float64)
             model.zero_grad()
             logits, trace = model.forward_traced(images)
             (logits.square().mean() + trace.loss()).backward()
@@ -175,20 +175,20 @@ def test_gradient_checkpointing_gives_the_same_gradients_and_codebook():
 
 def test_state_dict_round_trips_through_safetensors(tmp_path):
     model = small_prism().train()
-    model(pictures(6))
+    model(random_images(6))
     model.update()
     save_file(model.state_dict(), tmp_path / "model.safetensors")
     other = small_prism()
     other.load_state_dict(load_file(tmp_path / "model.safetensors"))
     for key, value in model.state_dict().items():
         assert torch.equal(value, other.state_dict()[key]), key
-    images = pictures(3)
+    images = random_images(3)
     assert torch.equal(model.eval()(images), other.eval()(images))
 
 
 @torch.inference_mode()
 def test_bfloat16_autocast_stays_close_to_float32():
-    model, images = small_prism(memory="continuous", fixed_steps=2).eval(), pictures(5)
+    model, images = small_prism(memory="continuous", fixed_steps=2).eval(), random_images(5)
     expected = model.forward_traced(images)
     with torch.autocast("cpu", torch.bfloat16):
         found = model.forward_traced(images)
@@ -199,7 +199,7 @@ def test_bfloat16_autocast_stays_close_to_float32():
 
 
 def test_bfloat16_autocast_trains_with_float32_statistics():
-    model, images = small_prism(drop_path_rate=0.1).train(), pictures(5)
+    model, images = small_prism(drop_path_rate=0.1).train(), random_images(5)
     with torch.autocast("cpu", torch.bfloat16):
         logits, trace = model.forward_traced(images)
         loss = logits.square().mean() + trace.loss()
@@ -212,12 +212,12 @@ def test_bfloat16_autocast_trains_with_float32_statistics():
 @torch.inference_mode()
 def test_a_model_wholly_in_bfloat16_runs():
     model = small_prism(torch.bfloat16).eval()
-    assert model(pictures(3, dtype=torch.bfloat16)).isfinite().all()
+    assert model(random_images(3, dtype=torch.bfloat16)).isfinite().all()
 
 
 def test_drop_path_and_dropout_are_off_in_eval():
     model = small_prism(drop_path_rate=0.5, drop_rate=0.5).eval()
-    images = pictures(3)
+    images = random_images(3)
     assert torch.equal(model(images), model(images))
     model.train()
     assert not torch.equal(model(images), model(images))

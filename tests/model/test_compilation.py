@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import fx
 
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 
 
 class Counting:
@@ -21,7 +21,7 @@ class Counting:
 @torch.inference_mode()
 def test_fixed_steps_are_one_graph():
     torch._dynamo.reset()
-    model, images = small_prism(fixed_steps=(1, 2, 3, 2)).eval(), pictures(4)
+    model, images = small_prism(fixed_steps=(1, 2, 3, 2)).eval(), random_images(4)
     backend = Counting()
     compiled = torch.compile(model, backend=backend, fullgraph=True)
     torch.testing.assert_close(compiled(images), model(images), rtol=0, atol=1e-5)
@@ -35,11 +35,11 @@ def test_dynamic_halting_does_not_recompile_for_every_batch():
     backend = Counting()
     compiled = torch.compile(model, backend=backend)
     for batch in (20, 9, 1, 17, 2, 3, 5):
-        images = pictures(batch)
+        images = random_images(batch)
         torch.testing.assert_close(compiled(images), model(images), rtol=0, atol=1e-5)
     warm = backend.graphs
     for batch in (8, 6, 7, 1, 11, 13, 22, 4, 18):
-        images = pictures(batch)
+        images = random_images(batch)
         torch.testing.assert_close(compiled(images), model(images), rtol=0, atol=1e-5)
     # three kinds of batch (one image, few, many) in each of four stages; one recompiled for every size
     # would add at least a graph for each stage of each of the new batches
@@ -51,7 +51,7 @@ def test_training_compiles():
     torch._dynamo.reset()
     model = small_prism(fixed_steps=(1, 2, 1, 1)).train()
     compiled = torch.compile(model, backend="aot_eager")
-    images = pictures(4)
+    images = random_images(4)
     compiled(images).square().sum().backward()
     found = [0 if p.grad is None else p.grad.clone() for p in model.parameters()]
     model.zero_grad()
@@ -67,7 +67,7 @@ def test_the_sliced_ffn_is_a_well_formed_operator(monkeypatch):
     from prism.model import refinement
 
     torch._dynamo.reset()
-    model, images = small_prism(fixed_steps=2).eval(), pictures(5)
+    model, images = small_prism(fixed_steps=2).eval(), random_images(5)
     expected = model(images)
     monkeypatch.setattr(refinement, "HIDDEN_BYTES", 1)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)

@@ -141,7 +141,7 @@ def test_gradients_reach_every_parameter():
         (lambda: nano(memory="lstm"), "memory must be one of vq, continuous, off, got 'lstm'"),
         (lambda: setattr(nano(), "memory", "on"), "got 'on'"),
         (lambda: nano(preset="papre"), "preset must be 'default' or 'paper', got 'papre'"),
-        (lambda: nano(widths=(8, 8), slots=(2,)), "one entry a stage"),
+        (lambda: nano(widths=(8, 8), slots=(2,)), "one entry per stage"),
     ],
 )
 def test_bad_use_is_named(bad_use, sentence: str):

@@ -8,7 +8,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 
 STEPS, BATCH = 4, 8
 
@@ -22,8 +22,8 @@ def train(rank: int, ranks: int) -> tuple[dict[str, torch.Tensor], list[int]]:
     taken = []
     for step in range(STEPS):
         torch.manual_seed(step)
-        images = pictures(BATCH, dtype=torch.float64)
-        images[: BATCH // 2] = images[: BATCH // 2] * 0.01 + 2  # flat pictures on rank 0: they halt together
+        images = random_images(BATCH, dtype=torch.float64)
+        images[: BATCH // 2] = images[: BATCH // 2] * 0.01 + 2  # flat images on rank 0: they halt together
         logits, loss, steps = wrapped(images.chunk(ranks)[rank])
         taken.append(max(steps))
         optimiser.zero_grad()

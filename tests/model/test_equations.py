@@ -6,7 +6,7 @@ import torch
 from prism.model.position import sincos_positions
 from prism.model.refinement import State, Watch
 from tests.model import direct
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 
 
 @pytest.mark.parametrize("memory", ["vq", "continuous", "off"])
@@ -17,7 +17,7 @@ from tests.model.small import pictures, small_prism
 def test_network(form: dict, memory: str, dtype: torch.dtype, tolerance: float, of_gradient: float):
     """Rounding grows over up to 20 steps: the gradient in float32 is held to 1e-4 here, that of one step to 1e-5."""
     model = small_prism(dtype, memory=memory, **form).train()
-    images = pictures(5, 64, 50, dtype)
+    images = random_images(5, 64, 50, dtype)
     images[1, :, 10:40, 8:33] = 0.3  # holes that are no whole number of patches, and one image with hardly anything
     images[2, :, :, :44] = 0
     labels = torch.arange(5)
@@ -74,7 +74,7 @@ def test_one_step(preset: str, with_evidence: bool, dtype: torch.dtype, toleranc
 
 
 def test_total_loss_weighs_ponder_and_vq_as_the_paper_does():
-    trace = small_prism().forward_traced(pictures(3)).trace
+    trace = small_prism().forward_traced(random_images(3)).trace
     torch.testing.assert_close(trace.loss(), 0.005 * trace.ponder_loss + 0.01 * trace.vq_loss)
     by_hand = sum((stage.weights * torch.arange(1, stage.weights.shape[1] + 1)).sum(1).mean() for stage in trace.stages)
     torch.testing.assert_close(trace.ponder_loss, torch.as_tensor(by_hand))

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from prism.model.evidence import contrast_evidence, filled, merged, weighted
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 
 
 @pytest.mark.parametrize("colour", [0.0, 0.5, -2.1, 1e3])
 def test_a_surface_of_one_colour_is_a_hole_up_to_its_edge_whatever_the_colour(colour: float):
-    images = pictures(2, 32, 32)
+    images = random_images(2, 32, 32)
     images[:, :, 5:18, 3:9] = colour
     hole = torch.zeros(32, 32, dtype=torch.bool)
     hole[5:18, 3:9] = True
@@ -19,7 +19,7 @@ def test_a_surface_of_one_colour_is_a_hole_up_to_its_edge_whatever_the_colour(co
 
 
 def test_a_line_is_no_hole():
-    images = pictures(1, 32, 32)
+    images = random_images(1, 32, 32)
     images[:, :, 10:12] = 1
     assert (contrast_evidence(images) > 0.99).all()
 
@@ -53,7 +53,7 @@ def test_the_mean_of_a_weighted_map_is_that_of_what_was_seen():
 @torch.inference_mode()
 def test_the_colour_of_a_hole_changes_nothing():
     model = small_prism().eval()
-    images = pictures(3, 64, 64)
+    images = random_images(3, 64, 64)
     answers = []
     for colour in (0.0, 1.7):
         images[:, :, 32:, 16:48] = colour
@@ -71,7 +71,7 @@ def test_the_colour_of_a_hole_changes_nothing():
 def test_a_hole_that_cuts_through_patches_leaves_no_edge():
     """Of a patch of which a part was seen, the hidden part has no say: neither its colour nor its outline."""
     model = small_prism().eval()
-    images = pictures(3, 64, 64)
+    images = random_images(3, 64, 64)
     answers = []
     for colour in (0.0, 1.7):
         images[:, :, 31:, 17:46] = colour
@@ -86,9 +86,9 @@ def test_a_blank_image_has_an_answer():
 
 @torch.inference_mode()
 def test_evidence_comes_with_every_map():
-    found = small_prism().eval().pyramid(pictures(2, 48, 80))
+    found = small_prism().eval().pyramid(random_images(2, 48, 80))
     assert found.evidence is not None
     for maps, evidence in zip(found.features, found.evidence, strict=True):
         assert evidence.shape == (2, 1, *maps.shape[2:])
-    assert small_prism(evidence=False).eval().pyramid(pictures(1)).evidence is None
-    assert small_prism(preset="paper").eval().pyramid(pictures(1)).evidence is None
+    assert small_prism(evidence=False).eval().pyramid(random_images(1)).evidence is None
+    assert small_prism(preset="paper").eval().pyramid(random_images(1)).evidence is None

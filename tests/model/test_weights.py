@@ -35,11 +35,11 @@ def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_what_does_not_fit_is_named(tmp_path: Path):
     torch.save({"a": 1}, tmp_path / "number.pt")
-    with pytest.raises(ValueError, match=r"number.pt holds something else than weights"):
+    with pytest.raises(ValueError, match=r"number.pt holds something other than named weights"):
         load_weights(small_prism(), tmp_path / "number.pt")
     with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
         load_weights(small_prism(), tmp_path / "missing.pt")
-    for spoilt in (b"", b"this is not a picture", bytes(range(256))):
+    for spoilt in (b"", b"this is not an image", bytes(range(256))):
         (tmp_path / "spoilt.pt").write_bytes(spoilt)
         with pytest.raises(ValueError, match=r"spoilt.pt is not a file of weights"):
             load_weights(small_prism(), tmp_path / "spoilt.pt")
@@ -91,7 +91,7 @@ def test_numbers_that_are_no_weights_are_refused(kind: torch.dtype, tmp_path: Pa
 @pytest.mark.filterwarnings("ignore")  # torch calls its quantised tensors outdated
 def test_tensors_whose_numbers_are_not_there_are_refused(make, tmp_path: Path):
     torch.save(small_prism().state_dict() | {"head.fc.weight": make()}, tmp_path / "w.pt")
-    with pytest.raises(ValueError, match=r"w\.pt (holds something else than weights|is not a file of weights)"):
+    with pytest.raises(ValueError, match=r"w\.pt (holds something other than named weights|is not a file of weights)"):
         load_weights(small_prism(), tmp_path / "w.pt")
 
 

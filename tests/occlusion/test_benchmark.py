@@ -98,8 +98,8 @@ def test_settings_are_read_as_they_are_written():
 
 
 def test_an_interrupted_run_goes_on(tmp_path):
-    pictures, subjects = Colours(), [plain("m", Majority())]
-    expected = OcclusionBenchmark(pictures).run(subjects)[0]
+    images, subjects = Colours(), [plain("m", Majority())]
+    expected = OcclusionBenchmark(images).run(subjects)[0]
 
     class Killed(Exception):
         pass
@@ -108,12 +108,12 @@ def test_an_interrupted_run_goes_on(tmp_path):
         if text.startswith("BlockMask112"):
             raise Killed
 
-    kept = OcclusionBenchmark(pictures, folder=tmp_path)
+    kept = OcclusionBenchmark(images, folder=tmp_path)
     with pytest.raises(Killed):
         kept.run(subjects, stop_at_block)
-    pictures.reads = 0
+    images.reads = 0
     assert kept.run(subjects)[0] == expected
-    assert pictures.reads == 3 + 3 * 24  # three to know the data by; BlockMask112 and the two OnlyOne
+    assert images.reads == 3 + 3 * 24  # three to know the data by; BlockMask112 and the two OnlyOne
     (tmp_path / "clean-mean-0.json").write_bytes(b"cut short")
     assert kept.run(subjects)[0] == expected
     with torch.no_grad():
@@ -121,13 +121,13 @@ def test_an_interrupted_run_goes_on(tmp_path):
     assert kept.run(subjects)[0][0]["top-1"] == 0
     for other in (
         OcclusionBenchmark(Colours(size=64), folder=tmp_path),
-        OcclusionBenchmark(pictures, mean=(0, 0, 0), folder=tmp_path),
+        OcclusionBenchmark(images, mean=(0, 0, 0), folder=tmp_path),
     ):
         with pytest.raises(Killed):  # nor does it for other images, or other pixels in the holes
             other.run(subjects, stop_at_block)
-        before = pictures.reads
+        before = images.reads
         kept.run(subjects)
-        assert pictures.reads > before + 24
+        assert images.reads > before + 24
 
 
 def test_a_model_that_was_moved_can_still_be_trained():
@@ -147,7 +147,7 @@ def test_curves_are_ordered_from_little_to_much_hidden():
 
 
 @pytest.mark.parametrize(
-    ("subjects", "pictures", "sentence"),
+    ("subjects", "images", "sentence"),
     [
         ([plain("m", Majority())], Colours(0), "empty"),
         ([plain("m", Majority()), plain("m", Majority())], Colours(3), "share a name and a run"),
@@ -155,9 +155,9 @@ def test_curves_are_ordered_from_little_to_much_hidden():
         ([plain("two", nn.Sequential(nn.Flatten(), nn.Linear(3 * 56 * 56, 2)))], Colours(3), "knows 2 classes"),
     ],
 )
-def test_bad_use_is_named(subjects, pictures, sentence: str):
+def test_bad_use_is_named(subjects, images, sentence: str):
     with pytest.raises(ValueError, match=sentence):
-        OcclusionBenchmark(pictures).run(subjects)
+        OcclusionBenchmark(images).run(subjects)
 
 
 def test_rank_counts_the_classes_that_came_before():

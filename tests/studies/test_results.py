@@ -1,4 +1,4 @@
-"""All studies from nothing, as small as they can be; and single ones as a user asks for them."""
+"""All studies from scratch, as small as possible, and single studies from the command line."""
 
 import json
 from dataclasses import replace

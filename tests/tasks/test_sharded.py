@@ -45,19 +45,19 @@ def rows_of_one_batch(folder: Path, processes: PartialState | None) -> list[dict
     """A batch of all images: the second process has none."""
     torch.manual_seed(0)
     subject = Subject("prism", "a", small_prism(num_classes=3))
-    pictures = OwnImages(open_images(str(folder / "data"), ""), Preprocessing(32).unit)
-    return OcclusionBenchmark(pictures, SETTINGS, processes=processes).run([subject])[0]
+    images = OwnImages(open_images(str(folder / "data"), ""), Preprocessing(32).unit)
+    return OcclusionBenchmark(images, SETTINGS, processes=processes).run([subject])[0]
 
 
 def detect(out: Path, processes: PartialState | None) -> list[dict[str, Any]]:
     """Of three batches the first process sees one and the second at two."""
     torch.manual_seed(0)
-    pictures = SceneImages("val", 5, 64)
+    images = SceneImages("val", 5, 64)
     design = Design("prism_nano", "maskrcnn", width=16, anchor=16, sizes=(64,), longest=64, proposals=20)
     network = build_network(design, len(SHAPES), **SMALL)
     torch.nn.init.normal_(network.detector.get_submodule("roi_heads.box_predictor.cls_score").bias, std=3.0)
-    subject = DetectorSubject("prism", "Mask R-CNN", "a", network, True, pictures.categories)
-    benchmark = DetectionBenchmark(pictures, detection.settings_of((0, 0.3)), batch=2, processes=processes)
+    subject = DetectorSubject("prism", "Mask R-CNN", "a", network, True, images.categories)
+    benchmark = DetectionBenchmark(images, detection.settings_of((0, 0.3)), batch=2, processes=processes)
     return written(detection.measure(benchmark, [subject], out / "detection", lambda _: None), out / "detection")
 
 

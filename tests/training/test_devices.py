@@ -22,7 +22,7 @@ from prism.tasks.recipe import Recipe
 from prism.tasks.registry import find_task
 from prism.tasks.segmentation.recipes import scenes_semfpn
 from prism.training import loop
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 from tests.training.small import small_recipe
 
 aten = torch.ops.aten
@@ -83,7 +83,7 @@ def test_everything_stays_on_the_device_of_the_images(recipe: Recipe, monkeypatc
         with FakeCuda() as cuda:
             learner._apply(lambda value: cuda.from_tensor(value).to("cuda"))
             batch: Any = send_to_device(task.random_batch(recipe, 10), "cuda")
-            outcome = learner(batch.pictures, batch.targets)
+            outcome = learner(batch.images, batch.targets)
             found = {name: value.device.type for name, value in {**outcome.losses, **outcome.figures}.items()}
             assert found == dict.fromkeys(found, "cuda")
             for book in [module for module in learner.modules() if isinstance(module, Codebook)][:1]:
@@ -129,7 +129,7 @@ def test_parts_of_a_batch_do_not_wait_for_the_device(tmp_path: Path):
 
 def test_halting_waits_once_per_step():
     model = small_prism(max_steps=5).eval()
-    images = pictures(8)
+    images = random_images(8)
     with torch.inference_mode():
         steps = [int(stage.steps.max()) for stage in model.forward_traced(images)[1].stages]
         spread = {tuple(stage.steps.tolist()) for stage in model.forward_traced(images)[1].stages}

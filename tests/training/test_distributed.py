@@ -39,7 +39,7 @@ def train(recipe: Recipe) -> None:
     accelerator = loop.start(recipe)
     job = find_task(recipe.task).job(recipe, accelerator)
     job.learner.double()
-    job.stream.view = partial(_wide, job.stream.view, recipe.task)  # pyright: ignore
+    job.stream.transform = partial(_wide, job.stream.transform, recipe.task)  # pyright: ignore
 
     def evaluate(network: torch.nn.Module, *_: Any) -> dict[str, float]:
         if recipe.task == "classification" and accelerator.is_main_process:
@@ -50,8 +50,8 @@ def train(recipe: Recipe) -> None:
     loop.train(replace(job, evaluate=evaluate), recipe, accelerator)
 
 
-def _wide(view: Callable[..., Any], task: str, picture: Any, target: Any) -> tuple[Any, Any]:
-    pixels, target = view(picture, target)
+def _wide(view: Callable[..., Any], task: str, image: Any, target: Any) -> tuple[Any, Any]:
+    pixels, target = view(image, target)
     if task == "segmentation":
         target = target.clone()
         target[: int(torch.randint(len(target), ()))] = VOID

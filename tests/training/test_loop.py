@@ -81,8 +81,8 @@ def test_parts_of_a_batch_add_up(tmp_path: Path):
         recipe = small_recipe(tmp_path / str(parts), accumulate=parts, epochs=1)
         job, accelerator = prepared(recipe)
         job.learner.double()
-        view = job.stream.view
-        job.stream.view = lambda picture, label, view=view: (view(picture, label)[0].double(), label)
+        view = job.stream.transform
+        job.stream.transform = lambda image, label, view=view: (view(image, label)[0].double(), label)
         loop.train(replace(job, evaluate=lambda *_: {"val top-1": 0.0}), recipe, accelerator)
         found.append(load_file(tmp_path / str(parts) / "last.safetensors"))
     for name, value in found[0].items():
@@ -124,8 +124,8 @@ def test_a_loss_that_is_not_finite_names_step_and_batch(tmp_path: Path):
 
         def epoch(self, number, skip=0):
             for place, batch in enumerate(job.stream.epoch(number, skip)):
-                pictures = batch.pictures * (math.nan if place == 3 else 1)
-                yield Batch(pictures, batch.targets, batch.names, [])
+                images = batch.images * (math.nan if place == 3 else 1)
+                yield Batch(images, batch.targets, batch.names, [])
 
     with pytest.raises(ValueError, match=r"the loss is nan at step 3, epoch 1, batch of scene \d+ .*step-00000003.pt"):
         loop.train(replace(job, stream=Poisoned()), recipe, accelerator)
@@ -134,7 +134,7 @@ def test_a_loss_that_is_not_finite_names_step_and_batch(tmp_path: Path):
     assert all(value.isfinite().all() for value in state["learner"].values())
 
 
-def test_a_picture_that_cannot_be_read_is_skipped_named_and_counted(tmp_path: Path):
+def test_an_image_that_cannot_be_read_is_skipped_named_and_counted(tmp_path: Path):
     recipe = small_recipe(tmp_path, epochs=1)
     job, accelerator = prepared(recipe)
     whole = job.stream.samples

@@ -71,8 +71,8 @@ def test_the_image_of_a_segmenter():
 def test_the_image_of_a_detector(head: str, part: str):
     design = Design("prism_nano", head, 8, 16, (32,), 32, 20, 16)  # pyright: ignore[reportArgumentType]
     network = build_network(design, 10, widths=(8, 12, 16, 24), slots=(5, 4, 4, 3), codes=16).eval()
-    pictures = SceneImages("val", 3, 32)
+    images = SceneImages("val", 3, 32)
     with torch.no_grad():
         next(network.detector.get_submodule(part).parameters()).fill_(math.nan)
     with pytest.raises(ValueError, match="the detector gave a score that is not finite for scene 0 of val"):
-        detect(network, pictures, Accelerator(cpu=True), batch=2, workers=0)
+        detect(network, images, Accelerator(cpu=True), batch=2, workers=0)

@@ -39,7 +39,7 @@ def training_transform(
     """
     config = resolve_data_config(model=network)
     try:
-        transform: Any = create_transform(
+        augment: Any = create_transform(
             (3, size, size),
             is_training=True,
             scale=(smallest, 1.0),
@@ -52,34 +52,34 @@ def training_transform(
             re_prob=erasing,
             re_mode="pixel",
         )
-        transform(Image.new("RGB", (size, size)))
+        augment(Image.new("RGB", (size, size)))
     except Exception as error:  # timm's reader of policies asserts, divides and looks up what it is given
         if not randaugment:
             raise
         raise ValueError(f"timm does not know the policy {randaugment!r}: {type(error).__name__} {error}") from None
 
-    def view(picture: Any, label: int) -> tuple[Tensor, int]:
-        shown: Tensor = transform(picture)
+    def transform(image: Any, label: int) -> tuple[Tensor, int]:
+        shown: Tensor = augment(image)
         if scattered and torch.rand(()) < scattered:
             shown = shown.masked_fill(scattered_mask((size, size)), 0)
         return shown, label
 
-    return view
+    return transform
 
 
 class OwnImages(Dataset[tuple[Tensor, int]]):
     """This process's images of a split, as they are evaluated: every world-th one."""
 
-    def __init__(self, pictures: Labelled, view: Callable[[Any], Tensor], ranks: Ranks = ALONE):
-        self.pictures, self.view = pictures, view
-        self.indices = range(ranks.rank, len(pictures), ranks.world)
+    def __init__(self, images: Labelled, transform: Callable[[Any], Tensor], ranks: Ranks = ALONE):
+        self.images, self.transform = images, transform
+        self.indices = range(ranks.rank, len(images), ranks.world)
 
     def __len__(self) -> int:
         return len(self.indices)
 
     @property
     def classes(self) -> list[str]:
-        return self.pictures.classes
+        return self.images.classes
 
     @property
     def size(self) -> tuple[int, int]:
@@ -88,17 +88,19 @@ class OwnImages(Dataset[tuple[Tensor, int]]):
 
     def fingerprint(self) -> str:
         """Of every file and label, and of how they are shown."""
-        return f"{sources.fingerprint(self.pictures)} {self.indices} {getattr(self.view, '__self__', self.view)}"
+        return (
+            f"{sources.fingerprint(self.images)} {self.indices} {getattr(self.transform, '__self__', self.transform)}"
+        )
 
     def original_index(self, place: int) -> int:
-        return original_index(self.pictures, self.indices[place])
+        return original_index(self.images, self.indices[place])
 
     def name(self, place: int) -> str:
-        return name_of(self.pictures, self.indices[place])
+        return name_of(self.images, self.indices[place])
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        picture, label = self.pictures[self.indices[index]]
-        return self.view(picture), label
+        image, label = self.images[self.indices[index]]
+        return self.transform(image), label
 
 
 def open_images(

@@ -23,12 +23,12 @@ class Classifier(Learner):
         super().__init__()
         self.network, self.smoothing, self.mixing, self.weights = network, smoothing, mixing, weights
 
-    def forward(self, pictures: Tensor, targets: Tensor) -> Outcome:
+    def forward(self, images: Tensor, targets: Tensor) -> Outcome:
         if self.mixing is not None:  # it smooths labels itself
-            pictures, targets = self.mixing(pictures, targets)
+            images, targets = self.mixing(images, targets)
         if not isinstance(self.network, Prism):
-            return Outcome({"classification": self._cross_entropy(self.network(pictures), targets)}, {})
-        logits, trace = self.network.forward_traced(pictures, slot_maps=False)
+            return Outcome({"classification": self._cross_entropy(self.network(images), targets)}, {})
+        logits, trace = self.network.forward_traced(images, slot_maps=False)
         losses = {"classification": self._cross_entropy(logits, targets)} | prism_losses(trace, self.weights)
         return Outcome(losses, mean_steps(trace))
 

@@ -1,4 +1,4 @@
-"""What commands can be told about classifiers alone."""
+"""Options of commands that are only for classifiers."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,14 @@ from prism.model.checks import Side
 
 
 class ClassificationOptions(NamedTuple):
+    """Only for classifiers."""
+
     pretrained: bool = False
     """use published weights: those that this package carries for PRISM, timm's for others"""
     size: Side | None = None
-    """side of the images; by default what the first checkpoint was trained at, or 224"""
+    """side of the images; by default the size that the first checkpoint was trained at, or 224"""
     fixed_steps: str = ""
-    """let PRISM take exactly so many steps, in all stages or one number per stage"""
+    """let PRISM take exactly this many steps, in all stages or one number per stage"""
     memory: str = ""
     """vq, continuous or off; by default as PRISM was trained"""
 

@@ -28,16 +28,16 @@ def predict(
     draw: Draw | None = None,
 ) -> list[Row]:
     """Write predictions.json and, for PRISM, what `draw` makes of each image into `out`; return rows to show."""
-    pictures = [preprocessing.unit(read_image(path)) for path in images]  # a bad one stops all
+    loaded = [preprocessing.unit(read_image(path)) for path in images]  # a bad one stops all
     out.mkdir(parents=True, exist_ok=True)
     found = []
-    for number, (path, picture) in enumerate(zip(images, pictures, strict=True), start=1):
-        shown, steps = preprocessing.normalised(picture)[None], None
+    for number, (path, image) in enumerate(zip(images, loaded, strict=True), start=1):
+        shown, steps = preprocessing.normalised(image)[None], None
         if isinstance(model, Prism):
             logits, trace = model.forward_traced(shown)
             steps = [int(stage.steps) for stage in trace.stages]
             if draw:
-                draw(picture, trace, out / f"{number}-{path.stem}.png")
+                draw(image, trace, out / f"{number}-{path.stem}.png")
         else:
             answer = model(shown)
             logits, steps = _of_file(answer, len(classes)) if isinstance(answer, Mapping) else (answer, None)

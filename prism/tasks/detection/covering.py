@@ -117,7 +117,7 @@ class CoveredImages(Dataset[Covered]):
         return (hide(pixels, hidden, generator, self.filling, self.mean, others) * 255).round() / 255
 
 
-def write_occluded(view: CoveredImages, out: Path) -> Row:
+def write_occluded(data: CoveredImages, out: Path) -> Row:
     """The covered images as a COCO folder for other frameworks: images/*.png and instances.json; what was hidden.
 
     A masked annotation has `masked` 1. Every one has the pixels of it that its own block hides, and those that a block
@@ -126,16 +126,16 @@ def write_occluded(view: CoveredImages, out: Path) -> Row:
     (out / "images").mkdir(parents=True, exist_ok=True)
     truth: Truth = {
         "info": {
-            "description": f"{HIDDEN} objects per image, {view.share:.0%} of each hidden; "
-            f"fill {view.filling}, mask seed {view.seed}, truth {'visible part' if view.visible else 'as annotated'}"
+            "description": f"{HIDDEN} objects per image, {data.share:.0%} of each hidden; "
+            f"fill {data.filling}, mask seed {data.seed}, truth {'visible part' if data.visible else 'as annotated'}"
         },
         "images": [],
         "annotations": [],
-        "categories": categories_of(view.images),
+        "categories": categories_of(data.images),
     }
     covers = []
-    for index in range(len(view)):
-        one = view[index]
+    for index in range(len(data)):
+        one = data[index]
         name = f"{one.entry['id']:012d}.png"
         Image.fromarray(as_pixels(one.image)).save(out / "images" / name)
         truth["images"].append({**one.entry, "file_name": name})

@@ -25,8 +25,8 @@ def training_transform(flip: bool = True) -> Callable[[Image.Image, Target], tup
     Size, normalisation and padding are the detector's own business.
     """
 
-    def view(picture: Image.Image, target: Target) -> tuple[Tensor, Target]:
-        pixels, counts = unit_pixels(picture), ~target["iscrowd"]
+    def transform(image: Image.Image, target: Target) -> tuple[Tensor, Target]:
+        pixels, counts = unit_pixels(image), ~target["iscrowd"]
         kept = {name: target[name][counts] for name in ("boxes", "labels", "masks") if name in target}
         if flip and torch.rand(()) < 0.5:
             pixels, width = pixels.flip(-1), pixels.shape[-1]
@@ -37,7 +37,7 @@ def training_transform(flip: bool = True) -> Callable[[Image.Image, Target], tup
                 kept["masks"] = kept["masks"].flip(-1)
         return pixels, kept
 
-    return view
+    return transform
 
 
 def open_for(
@@ -58,7 +58,7 @@ def open_for(
         check_design(checkpoint.metadata, checkpoint.file)
     amodal = {metadata.design.get("amodal", True) for metadata in found} if not visible else {False}
     if len(amodal) > 1 and data == "scenes":
-        raise ValueError("some detectors were trained on whole objects, some on visible parts: evaluate them apart")
+        raise ValueError("some detectors were trained on whole objects, some on visible parts: evaluate them separately")
     if masks is None:
         masks = any(metadata.design.get("head") == "maskrcnn" for metadata in found)
     size = found[0].preprocessing.get("size", SIDE) if found else SIDE

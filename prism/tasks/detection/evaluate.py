@@ -50,19 +50,19 @@ class DetectorSubject(NamedTuple):
 
 @torch.inference_mode()
 def detect(
-    network: DetectionNetwork, pictures: Annotated, accelerator: Accelerator, batch: int, workers: int
+    network: DetectionNetwork, images: Annotated, accelerator: Accelerator, batch: int, workers: int
 ) -> list[Result]:
     """What the network finds in all images, as COCO's result files have it; the same list in every process."""
-    own = _Own(pictures, accelerator.process_index, accelerator.num_processes)
+    own = _Own(images, accelerator.process_index, accelerator.num_processes)
     # with this collation a batch stays a list: images differ in size
     batches: Iterable[list[tuple[Tensor, int, str]]] = DataLoader(own, batch, num_workers=workers, collate_fn=list)
     results = []
     for triples in batches:
         with accelerator.autocast():
-            shown, names = [picture.to(accelerator.device) for picture, *_ in triples], [name for *_, name in triples]
+            shown, names = [image.to(accelerator.device) for image, *_ in triples], [name for *_, name in triples]
             found = find(network, shown, names)
         for one, (_, image_id, _) in zip(found, triples, strict=True):
-            results += as_results(one, image_id, pictures.categories)
+            results += as_results(one, image_id, images.categories)
     return gather_object(results)
 
 
@@ -108,15 +108,15 @@ class _Unbatched(nn.Module):
 class _Own(Dataset[tuple[Tensor, int, str]]):
     """This process's images of a split: every world-th one."""
 
-    def __init__(self, pictures: Annotated, rank: int, world: int):
-        self.pictures, self.indices = pictures, range(rank, len(pictures), world)
+    def __init__(self, images: Annotated, rank: int, world: int):
+        self.images, self.indices = images, range(rank, len(images), world)
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, str]:
-        picture, target = self.pictures[self.indices[index]]
-        return unit_pixels(picture), target["image_id"], self.pictures.name(self.indices[index])
+        image, target = self.images[self.indices[index]]
+        return unit_pixels(image), target["image_id"], self.images.name(self.indices[index])
 
 
 SHARES = (0.1, 0.3, 0.5, 0.7)

@@ -13,10 +13,10 @@ class Detector(Learner):
         super().__init__()
         self.network, self.weights, self.own_losses = network, weights, own_losses
 
-    def forward(self, pictures: list[Tensor], targets: list[dict[str, Tensor]]) -> Outcome:
+    def forward(self, images: list[Tensor], targets: list[dict[str, Tensor]]) -> Outcome:
         network = self.network
         assert isinstance(network, DetectionNetwork)
-        losses = network(pictures, targets)
+        losses = network(images, targets)
         trace = network.maps.take_trace()
         if trace is None:
             return Outcome(losses, {})

@@ -91,12 +91,12 @@ class DetectionNetwork(nn.Module):
     def finds_masks(self) -> bool:
         return isinstance(self.detector, MaskRCNN)
 
-    def forward(self, pictures: Sequence[Tensor], targets: Sequence[dict[str, Tensor]] | None = None) -> Any:
+    def forward(self, images: Sequence[Tensor], targets: Sequence[dict[str, Tensor]] | None = None) -> Any:
         if self.training:
-            return self.detector(list(pictures), targets)
-        found: list[Any] = [None] * len(pictures)
-        for places in _of_one_size(pictures):
-            for place, result in zip(places, self.detector([pictures[p] for p in places]), strict=True):
+            return self.detector(list(images), targets)
+        found: list[Any] = [None] * len(images)
+        for places in _of_one_size(images):
+            for place, result in zip(places, self.detector([images[p] for p in places]), strict=True):
                 named = result["labels"] > 0  # RetinaNet has a score for class 0 too, which is none
                 found[place] = {name: values[named] for name, values in result.items()}
         return found
@@ -120,22 +120,22 @@ def build_network(design: Design, classes: int, **arguments: Any) -> DetectionNe
     return network
 
 
-def find(network: nn.Module, pictures: Sequence[Tensor], names: Sequence[str]) -> list[dict[str, Tensor]]:
+def find(network: nn.Module, images: Sequence[Tensor], names: Sequence[str]) -> list[dict[str, Tensor]]:
     """What the network finds in each image. A score that is not finite, which torchvision drops, stops all by name."""
-    found, finite = _watched(network, pictures)
+    found, finite = _watched(network, images)
     if not finite:
-        alone = (name for name, one in zip(names, pictures, strict=True) if not _watched(network, [one])[1])
+        alone = (name for name, one in zip(names, images, strict=True) if not _watched(network, [one])[1])
         raise ValueError(f"the detector gave a score that is not finite for {next(alone, names[0])}")
     return found
 
 
-def _watched(network: nn.Module, pictures: Sequence[Tensor]) -> tuple[list[dict[str, Tensor]], bool]:
+def _watched(network: nn.Module, images: Sequence[Tensor]) -> tuple[list[dict[str, Tensor]], bool]:
     """With whether all answers of its heads were finite."""
     answers: list[Tensor] = []
     heads = [part for name, part in network.named_modules() if name.removeprefix("detector.") in HEADS]
     hooks = [head.register_forward_hook(lambda _, __, answer: answers.extend(_tensors(answer))) for head in heads]
     try:
-        return network(pictures), all(bool(answer.isfinite().all()) for answer in answers)
+        return network(images), all(bool(answer.isfinite().all()) for answer in answers)
     finally:
         for hook in hooks:
             hook.remove()
@@ -247,9 +247,9 @@ def _widened(_: nn.Module, __: Any, answer: Any) -> Any:
             return type(answer)(_widened(_, __, value) for value in answer)
 
 
-def _of_one_size(pictures: Sequence[Tensor]) -> Iterator[list[int]]:
+def _of_one_size(images: Sequence[Tensor]) -> Iterator[list[int]]:
     """Places of the images of each size."""
     places: dict[torch.Size, list[int]] = defaultdict(list)
-    for place, picture in enumerate(pictures):
-        places[picture.shape].append(place)
+    for place, image in enumerate(images):
+        places[image.shape].append(place)
     yield from places.values()

@@ -51,11 +51,11 @@ def draw(
     out.mkdir(parents=True, exist_ok=True)
     rows = []
     for path in images:
-        picture, stem = unit_pixels(read_image(path)), out / f"{path.stem}-detected"
-        found = _confident(find(detector.network, [picture], [str(path)])[0], threshold)
-        rows.append(_write(detector, picture, found, stem, str(path)))
+        image, stem = unit_pixels(read_image(path)), out / f"{path.stem}-detected"
+        found = _confident(find(detector.network, [image], [str(path)])[0], threshold)
+        rows.append(_write(detector, image, found, stem, str(path)))
         if occlusion and len(found["labels"]):
-            hidden = _hidden(found, picture, occlusion)
+            hidden = _hidden(found, image, occlusion)
             again = _confident(find(detector.network, [hidden], [str(path)])[0], threshold)
             rows.append(_write(detector, hidden, again, out / f"{stem.name}-occluded", f"{path}, occluded"))
         elif occlusion:
@@ -63,9 +63,9 @@ def draw(
     return rows
 
 
-def drawing(picture: Tensor, found: Mapping[str, Tensor], classes: Sequence[str]) -> Image.Image:
+def drawing(image: Tensor, found: Mapping[str, Tensor], classes: Sequence[str]) -> Image.Image:
     """Each object in a colour of its class, with its name and score."""
-    canvas = (picture * 255).round().to(torch.uint8)
+    canvas = (image * 255).round().to(torch.uint8)
     colours: list[Any] = [COLOURS[int(label) % len(COLOURS)] for label in found["labels"]]
     if len(colours):
         if "masks" in found:
@@ -93,30 +93,30 @@ def _confident(found: dict[str, Tensor], threshold: float) -> dict[str, Tensor]:
     return {name: values[kept].cpu() for name, values in found.items()}
 
 
-def _hidden(found: Mapping[str, Tensor], picture: Tensor, occlusion: Occlusion) -> Tensor:
+def _hidden(found: Mapping[str, Tensor], image: Tensor, occlusion: Occlusion) -> Tensor:
     """The image with a block over each of two objects that were found; without masks, of their boxes."""
-    masks = found["masks"][:, 0] if "masks" in found else _filled_boxes(found["boxes"], picture)
-    generator = mask_generator(crc32(picture.numpy().tobytes()), occlusion.seed)  # alike beside any other images
+    masks = found["masks"][:, 0] if "masks" in found else _filled_boxes(found["boxes"], image)
+    generator = mask_generator(crc32(image.numpy().tobytes()), occlusion.seed)  # alike beside any other images
     every = torch.ones(len(masks), dtype=torch.bool)
     blocks = cover(masks, every, occlusion.share, generator).hidden
-    return hide(picture, blocks, generator)
+    return hide(image, blocks, generator)
 
 
-def _filled_boxes(boxes: Tensor, picture: Tensor) -> Tensor:
-    masks = torch.zeros(len(boxes), *picture.shape[1:], dtype=torch.bool)
+def _filled_boxes(boxes: Tensor, image: Tensor) -> Tensor:
+    masks = torch.zeros(len(boxes), *image.shape[1:], dtype=torch.bool)
     for mask, (left, top, right, bottom) in zip(masks, boxes.round().long().tolist(), strict=True):
         mask[top:bottom, left:right] = True
     return masks
 
 
-def _write(detector: Loaded, picture: Tensor, found: dict[str, Tensor], stem: Path, title: str) -> Row:
-    drawing(picture, found, detector.classes).save(stem.with_name(f"{stem.name}.png"))
+def _write(detector: Loaded, image: Tensor, found: dict[str, Tensor], stem: Path, title: str) -> Row:
+    drawing(image, found, detector.classes).save(stem.with_name(f"{stem.name}.png"))
     objects = as_results(found, 0, range(1, len(detector.classes) + 1))
     for item in objects:
         del item["image_id"]
         label = item.pop("category_id")
         item |= {"class": detector.classes[label - 1], "category_id": detector.categories[label - 1]}
-    said = {"image": title, "width": picture.shape[2], "height": picture.shape[1], "objects": objects}
+    said = {"image": title, "width": image.shape[2], "height": image.shape[1], "objects": objects}
     write_text(stem.with_name(f"{stem.name}.json"), json.dumps(said, indent=2) + "\n")
     names = [f"{item['class']} {item['score']:.2f}" for item in objects]
     rest = f", {len(names) - NAMED} more" if len(names) > NAMED else ""

@@ -45,23 +45,23 @@ def training_transform(
         ]
     )
 
-    def view(picture: Image.Image, labels: np.ndarray) -> tuple[Tensor, Tensor]:
-        height, width = fitted((picture.height, picture.width), fit)
+    def transform(image: Image.Image, labels: np.ndarray) -> tuple[Tensor, Tensor]:
+        height, width = fitted((image.height, image.width), fit)
         scale = float(torch.empty(()).uniform_(*scales))
         sides = [max(1, round(height * scale)), max(1, round(width * scale))]
-        image = show.resize(show.pil_to_tensor(picture), sides, antialias=True)
+        pixels = show.resize(show.pil_to_tensor(image), sides, antialias=True)
         # "nearest" alone would move labels by half a pixel against the image
         numbers = show.resize(torch.from_numpy(labels)[None], sides, v2.InterpolationMode.NEAREST_EXACT)
-        image, numbers = augment(tv_tensors.Image(image), tv_tensors.Mask(numbers[0]))
-        return image.as_subclass(Tensor), numbers.as_subclass(Tensor)
+        pixels, numbers = augment(tv_tensors.Image(pixels), tv_tensors.Mask(numbers[0]))
+        return pixels.as_subclass(Tensor), numbers.as_subclass(Tensor)
 
-    return view
+    return transform
 
 
 def stacked_labels(samples: Sequence[Sample]) -> Batch:
     """Images and labels of one size as two tensors."""
     return Batch(
-        torch.stack([sample.picture for sample in samples]),
+        torch.stack([sample.image for sample in samples]),
         torch.stack([sample.target for sample in samples]),
         [sample.name for sample in samples],
         [reason for sample in samples for reason in sample.skipped],

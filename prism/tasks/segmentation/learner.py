@@ -18,8 +18,8 @@ class Segmenter(Learner):
         self.network = network  # pyright: ignore[reportIncompatibleVariableOverride]
         self.weights = weights
 
-    def forward(self, pictures: Tensor, targets: Tensor) -> Outcome:
-        logits, trace = self.network.forward_traced(pictures)
+    def forward(self, images: Tensor, targets: Tensor) -> Outcome:
+        logits, trace = self.network.forward_traced(images)
         # of all processes, so that a pixel counts alike in each of them; a crop may be void altogether
         labelled = mean_over_ranks((targets != VOID).sum()).clamp(min=1)
         total = F.cross_entropy(logits, targets.long(), ignore_index=VOID, reduction="sum")

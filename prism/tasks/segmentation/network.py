@@ -22,7 +22,7 @@ from prism.model.creation import with_weights
 from prism.model.metadata import Metadata, read_metadata
 from prism.tasks.learner import find_prism
 
-CHANNELS_A_GROUP = 4  # of a norm; 32 groups of 128 channels, as published
+CHANNELS_PER_GROUP = 4  # of a norm; 32 groups of 128 channels, as published
 
 
 class TracedLogits(NamedTuple):
@@ -39,8 +39,8 @@ class SemanticFPN(nn.Module):
 
     def __init__(self, model: str, classes: Sequence[str], width: int = 256, dropout: float = 0.0, **arguments: Any):
         super().__init__()
-        if width < 2 * CHANNELS_A_GROUP or width % (2 * CHANNELS_A_GROUP):
-            raise ValueError(f"width must be a multiple of {2 * CHANNELS_A_GROUP}, got {width}")
+        if width < 2 * CHANNELS_PER_GROUP or width % (2 * CHANNELS_PER_GROUP):
+            raise ValueError(f"width must be a multiple of {2 * CHANNELS_PER_GROUP}, got {width}")
         if not classes:
             raise ValueError("a segmenter needs at least one class")
         self.classes, self.width, self.dropout, self.arguments = list(classes), width, dropout, arguments
@@ -190,7 +190,7 @@ def _branch(width: int, doublings: int) -> nn.Sequential:
     for step in range(max(1, doublings)):
         layers += [
             nn.Conv2d(half if step else width, half, 3, padding=1, bias=False),
-            nn.GroupNorm(half // CHANNELS_A_GROUP, half),
+            nn.GroupNorm(half // CHANNELS_PER_GROUP, half),
             nn.ReLU(inplace=True),
         ]
         if doublings:

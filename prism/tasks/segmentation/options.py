@@ -1,4 +1,4 @@
-"""What commands can be told about segmenters alone."""
+"""Options of commands that are only for segmenters."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from prism.model.checks import Side
 
 
 class InferenceOptions(NamedTuple):
-    """How a segmenter is applied to an image."""
+    """Only for segmenters: how one is applied to an image."""
 
     window: Side | None = None
     """slide a square window of this side instead of taking whole images"""

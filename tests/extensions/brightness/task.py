@@ -35,8 +35,8 @@ class Squares(Learner):
         super().__init__()
         self.network = network
 
-    def forward(self, pictures: Tensor, targets: Tensor) -> Outcome:
-        return Outcome({"squares": (self.network(pictures) - targets).square().mean()}, {})
+    def forward(self, images: Tensor, targets: Tensor) -> Outcome:
+        return Outcome({"squares": (self.network(images) - targets).square().mean()}, {})
 
 
 class BrightScenes:

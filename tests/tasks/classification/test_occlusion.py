@@ -36,7 +36,7 @@ def test_retention_is_occluded_over_clean():
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def images(tmp_path: Path) -> Path:
     for name, colour in {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200)}.items():
         (tmp_path / "val" / name).mkdir(parents=True)
         for number in range(4):
@@ -44,9 +44,9 @@ def pictures(tmp_path: Path) -> Path:
     return tmp_path / "val"
 
 
-def test_command_makes_every_file(pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_command_makes_every_file(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "out"
-    arguments = ["occlusion", "prism_nano", "resnet10t", "--data", str(pictures), "--size", "32", "--workers", "0",
+    arguments = ["occlusion", "prism_nano", "resnet10t", "--data", str(images), "--size", "32", "--workers", "0",
                  "--fills", "mean,noise", "--seeds", "0,1", "--out", str(out)]  # fmt: skip
     main(arguments)
     assert "report.html" in capsys.readouterr().out
@@ -66,8 +66,8 @@ def test_command_makes_every_file(pictures: Path, tmp_path: Path, capsys: pytest
     assert (out / "occlusion.csv").read_text() == before
 
 
-def test_full_curves_and_a_quick_look(pictures: Path, tmp_path: Path):
-    main(["occlusion", "resnet10t", "--data", str(pictures), "--size", "32", "--workers", "0", "--full", "--limit", "3",
+def test_full_curves_and_a_quick_look(images: Path, tmp_path: Path):
+    main(["occlusion", "resnet10t", "--data", str(images), "--size", "32", "--workers", "0", "--full", "--limit", "3",
           "--out", str(tmp_path / "out")])  # fmt: skip
     with (tmp_path / "out" / "occlusion.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -75,20 +75,20 @@ def test_full_curves_and_a_quick_look(pictures: Path, tmp_path: Path):
     assert {row["images"] for row in rows} == {"3"}
 
 
-def test_what_was_kept_is_of_these_very_files_and_labels(pictures: Path, tmp_path: Path):
+def test_what_was_kept_is_of_these_very_files_and_labels(images: Path, tmp_path: Path):
     """Three images and their number stood for all: a new label of another one was not seen."""
     words = ["--size", "32", "--workers", "0", "--settings", "clean"]
-    command = ["occlusion", "resnet10t", "--data", str(pictures), *words, "--out", str(tmp_path / "out")]
+    command = ["occlusion", "resnet10t", "--data", str(images), *words, "--out", str(tmp_path / "out")]
     kept = tmp_path / "out" / "predictions" / "clean-mean-0.json"
     main(command)
     first = kept.stat().st_mtime_ns
     main(command)
     assert kept.stat().st_mtime_ns == first, "read, not measured"
-    (pictures / "blue" / "2.png").rename(pictures / "green" / "9.png")
+    (images / "blue" / "2.png").rename(images / "green" / "9.png")
     main(command)
     second = kept.stat().st_mtime_ns
     assert second > first, "another label"
-    Image.new("RGB", (60, 60), "white").save(pictures / "red" / "1.png")
+    Image.new("RGB", (60, 60), "white").save(images / "red" / "1.png")
     main(command)
     assert kept.stat().st_mtime_ns > second, "another image"
 
@@ -104,7 +104,7 @@ def test_what_was_kept_is_of_these_very_files_and_labels(pictures: Path, tmp_pat
     ],
 )
 def test_bad_input_is_one_sentence(
-    more: list[str], sentence: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: list[str], sentence: str, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def unreachable(*_, **__):
         raise OSError("no network here")
@@ -113,7 +113,7 @@ def test_bad_input_is_one_sentence(
     spoilt = tmp_path / "bad"
     (spoilt / "a").mkdir(parents=True)
     (spoilt / "a" / "spoilt.png").write_text("no image")
-    places = {"missing": tmp_path / "nowhere", "val": pictures, "spoilt": spoilt}
+    places = {"missing": tmp_path / "nowhere", "val": images, "spoilt": spoilt}
     command = ["occlusion", "resnet10t", "--size", "32", "--workers", "0", "--out", str(tmp_path / "out")]
     with pytest.raises(SystemExit) as stopped:
         main([*command, *(word.format(**places) for word in more)])

@@ -31,8 +31,8 @@ def folder_of_classes(root: Path, classes: int = 3, each: int = 8) -> Path:
         for number in range(classes):
             (root / split / f"class{number}").mkdir(parents=True)
             for index in range(each):
-                picture = Image.new("RGB", (40 + index, 36), (60 * number, 10 * index, 0))
-                picture.save(root / split / f"class{number}" / f"{index}.png")
+                image = Image.new("RGB", (40 + index, 36), (60 * number, 10 * index, 0))
+                image.save(root / split / f"class{number}" / f"{index}.png")
     return root
 
 
@@ -51,14 +51,14 @@ def test_no_hiding_switches_erasing_and_cutmix_off():
     assert TASK.learner(imagenette(), TEN).mixing is None
 
 
-def test_hiding_covers_cells_of_some_pictures_in_training_only(tmp_path: Path):
+def test_hiding_covers_cells_of_some_images_in_training_only(tmp_path: Path):
     data = str(folder_of_classes(tmp_path / "data"))
     blank = {}
     for hiding in (False, True):
         recipe = small_recipe(tmp_path / str(hiding), data=data, length=None, hiding=hiding, scattered=0.5, size=32)
         batches = list(TASK.job(recipe, Accelerator(cpu=True)).stream.epoch(0))
-        pictures = torch.cat([batch.pictures for batch in batches])
-        blank[hiding] = (pictures == 0).all(1).flatten(1).float().mean(1)  # of each image, the share that is hidden
+        images = torch.cat([batch.images for batch in batches])
+        blank[hiding] = (images == 0).all(1).flatten(1).float().mean(1)  # of each image, the share that is hidden
     assert not blank[False].any()
     assert 0.2 < (blank[True] > 0).float().mean() < 0.8
 
@@ -76,8 +76,8 @@ def test_a_folder_trains_any_timm_model_and_names_its_classes(tmp_path: Path):
 def test_what_is_held_out_is_judged_and_never_trained_on(tmp_path: Path):
     data = str(folder_of_classes(tmp_path / "data"))
     held, rest, whole = (
-        [pictures.name(n) for n in range(len(pictures))]
-        for pictures in (open_images(data, split) for split in ("held-out", "rest", "train"))
+        [images.name(n) for n in range(len(images))]
+        for images in (open_images(data, split) for split in ("held-out", "rest", "train"))
     )
     assert sorted(held + rest) == sorted(whole)
     assert len(held) == 5  # of 24
@@ -114,7 +114,7 @@ def test_finetuning_keeps_all_but_a_head_of_another_size(tmp_path: Path):
         assert file.get_tensor("head.fc.weight").shape[0] != found["head.fc.weight"].shape[0] == 3
 
 
-def test_an_unreadable_picture_stops_an_evaluation_in_one_sentence(tmp_path: Path, capsys):
+def test_an_unreadable_image_stops_an_evaluation_in_one_sentence(tmp_path: Path, capsys):
     data = folder_of_classes(tmp_path / "data")
     (data / "val" / "class1" / "3.png").write_bytes(b"nothing")
     words = ["--data", str(data), "--model", "resnet10t", "--length", "None", "--splits", "val", "--batch", "8"]

@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from prism.data.objects import SceneImages
 from prism.metrics.average_precision import NUMBERS, Kind, ground_truth, judge
 from prism.metrics.complexity import parameters
-from prism.tasks.detection.data import training_transform as training_view
+from prism.tasks.detection.data import training_transform
 from prism.tasks.detection.evaluate import costs, detect
 from prism.tasks.detection.learner import Detector
 from prism.tasks.detection.loading import describe, load_detector
@@ -33,10 +33,10 @@ def small(head: Head, model: str = "prism_nano", **others: Any) -> Design:
 
 
 def batch(count: int = 2) -> tuple[list[Any], list[Any]]:
-    pictures = SceneImages("train", count, SIDE)
-    view = training_view(flip=False)
-    pairs = [view(*pictures[index]) for index in range(count)]
-    return [picture for picture, _ in pairs], [target for _, target in pairs]
+    images = SceneImages("train", count, SIDE)
+    view = training_transform(flip=False)
+    pairs = [view(*images[index]) for index in range(count)]
+    return [image for image, _ in pairs], [target for _, target in pairs]
 
 
 def losses_of(network: DetectionNetwork, **others: Any) -> dict[str, float]:
@@ -65,7 +65,7 @@ def test_parameters_beside_the_papers(model: str, head: Head, ours: float, paper
     assert ours == pytest.approx(papers, rel=0.002 if model == "pvt_v2_b1" else 0.04)
 
 
-def test_costs_grow_with_the_picture():
+def test_costs_grow_with_the_image():
     one, other = (costs(small("maskrcnn"), 3, size) for size in ((SIDE, 64), (SIDE, 96)))
     assert one.parameters == other.parameters == parameters(build_network(small("maskrcnn"), 3))
     assert 0 < one.macs < other.macs
@@ -96,7 +96,7 @@ def test_own_losses_can_be_switched_off():
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_pictures_without_objects_train(head: Head):
+def test_images_without_objects_train(head: Head):
     learner = Detector(build_network(small(head), 10).train())
     empty = dict(
         boxes=torch.zeros(0, 4),
@@ -115,12 +115,12 @@ def test_a_batch_equals_one_by_one(head: Head):
     network = build_network(small(head), 10).eval()
     generator = torch.Generator().manual_seed(0)
     sizes = [(64, 64), (40, 90), (64, 64), (90, 40), (40, 40)]
-    pictures = [torch.rand(3, *size, generator=generator) for size in sizes]
+    images = [torch.rand(3, *size, generator=generator) for size in sizes]
     if head == "retinanet":
         torch.nn.init.normal_(network.detector.head.classification_head.cls_logits.bias, std=0.5)  # pyright: ignore
     with torch.inference_mode():
-        together = network(pictures)
-        alone = [network([picture])[0] for picture in pictures]
+        together = network(images)
+        alone = [network([image])[0] for image in images]
     assert max(len(found["scores"]) for found in alone) > 0
     for one, other in zip(together, alone, strict=True):
         for name in other:
@@ -129,14 +129,14 @@ def test_a_batch_equals_one_by_one(head: Head):
 
 def test_of_several_sizes_training_draws_and_judging_takes_the_last():
     network = build_network(small("retinanet", sizes=(SIDE, 32)), 10)
-    pictures, targets = batch(1)
+    images, targets = batch(1)
     seen: dict[bool, set[int]] = {True: set(), False: set()}
     network.maps.register_forward_pre_hook(lambda module, given: seen[module.training].add(given[0].shape[-1]))
     with torch.no_grad():
         for seed in range(8):
             torch.manual_seed(seed)
-            network.train()(pictures, targets)
-            network.eval()(pictures)
+            network.train()(images, targets)
+            network.eval()(images)
     assert seen == {True: {32, SIDE}, False: {32}}
 
 
@@ -166,7 +166,7 @@ def test_activations_recomputed_give_the_same_gradients(head: Head):
 
 
 @pytest.mark.parametrize("size", [(40, 40), (2000, 3000), (33, 700)])
-def test_pictures_of_any_size(size: tuple[int, int]):
+def test_images_of_any_size(size: tuple[int, int]):
     network = build_network(small("maskrcnn"), 10).eval()
     with torch.inference_mode():
         (found,) = network([torch.rand(3, *size)])
@@ -247,11 +247,11 @@ def test_metadata_that_no_detector_has_is_one_sentence(changes: dict[str, Any], 
 
 def test_what_it_finds_is_judged_as_by_pycocotools():
     """Against the truth, of which an untrained detector meets little, and against every third of its own answers."""
-    pictures = SceneImages("val", 3, SIDE)
+    images = SceneImages("val", 3, SIDE)
     network = build_network(small("maskrcnn"), 10).eval()
-    results = detect(network, pictures, Accelerator(cpu=True), batch=2, workers=0)
+    results = detect(network, images, Accelerator(cpu=True), batch=2, workers=0)
     assert {result["image_id"] for result in results} == {0, 1, 2}
-    truth = ground_truth(pictures)
+    truth = ground_truth(images)
     own = [r | dict(id=id, iscrowd=0, area=r["bbox"][2] * r["bbox"][3]) for id, r in enumerate(results[::3], start=1)]
     low, high = (judge(asked, results, network.finds_masks) for asked in (truth, truth | {"annotations": own}))
     for kind in KINDS:

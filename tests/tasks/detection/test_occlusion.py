@@ -77,9 +77,9 @@ def test_the_same_pixels_for_the_same_id_and_seed():
 
 
 def test_only_hidden_pixels_change():
-    pictures = SceneImages("val", 2, 64)
-    clean, covered = CoveredImages(pictures, 0)[1], CoveredImages(pictures, 0.3, "black")[1]
-    assert torch.equal(clean.image, unit_pixels(pictures[1][0]))
+    images = SceneImages("val", 2, 64)
+    clean, covered = CoveredImages(images, 0)[1], CoveredImages(images, 0.3, "black")[1]
+    assert torch.equal(clean.image, unit_pixels(images[1][0]))
     hidden = covered.cover.hidden
     assert torch.equal(covered.image[:, ~hidden], clean.image[:, ~hidden])
     assert (covered.image[:, hidden] == 0).all()
@@ -88,13 +88,13 @@ def test_only_hidden_pixels_change():
 
 
 def test_the_truth_is_amodal_or_what_is_left():
-    pictures = SceneImages("val", 4, 64)
-    before = ground_truth(pictures)["annotations"]
-    amodal = [a for one in map(CoveredImages(pictures, 0.5).__getitem__, range(4)) for a in one.annotations]
+    images = SceneImages("val", 4, 64)
+    before = ground_truth(images)["annotations"]
+    amodal = [a for one in map(CoveredImages(images, 0.5).__getitem__, range(4)) for a in one.annotations]
     assert amodal == before
-    view = CoveredImages(pictures, 0.5, visible=True)
+    view = CoveredImages(images, 0.5, visible=True)
     for index in range(4):
-        one, (_, target) = view[index], pictures[index]
+        one, (_, target) = view[index], images[index]
         left = {a["id"]: a for a in one.annotations}
         for id, mask in zip(target["ids"].tolist(), target["masks"].bool(), strict=True):
             rest = int((mask & ~one.cover.hidden).sum())
@@ -102,19 +102,19 @@ def test_the_truth_is_amodal_or_what_is_left():
 
 
 def test_a_written_folder_holds_what_detectors_see(tmp_path: Path):
-    pictures = SceneImages("val", 4, 64)
-    view = CoveredImages(pictures, 0.3, "noise", seed=3)
+    images = SceneImages("val", 4, 64)
+    view = CoveredImages(images, 0.3, "noise", seed=3)
     summary = write_occluded(view, tmp_path)
     read = CocoImages(tmp_path / "instances.json", tmp_path / "images")
     assert not read.broken
-    assert (read.classes, read.categories) == (pictures.classes, pictures.categories)
+    assert (read.classes, read.categories) == (images.classes, images.categories)
     for index in range(len(view)):
         assert torch.equal(unit_pixels(read[index][0]), view[index].image), "to the last bit"
         found = {a["id"]: a for a in read.annotations(index)}
         assert [id for id, a in found.items() if a["masked"]] == sorted(view[index].masked)
         for id, own in zip(view[index].masked, view[index].cover.own, strict=True):
             assert found[id]["hidden"] == own == round(0.3 * found[id]["area"])
-        for id, mask in zip(*(pictures[index][1][name] for name in ("ids", "masks")), strict=True):
+        for id, mask in zip(*(images[index][1][name] for name in ("ids", "masks")), strict=True):
             lost = found[int(id)]["hidden"] + found[int(id)]["hidden_by_other"]
             assert lost == int((mask.bool() & view[index].cover.hidden).sum()), "of masked objects and of others"
     assert summary["images"] == summary["two objects"] == 4
@@ -131,16 +131,16 @@ def test_pixels_are_the_same_on_every_machine(filling: Fill, expected: str):
 class Knowing(nn.Module):
     """A detector that knows the truth, except of objects that lost pixels: it wants to see most of what it names."""
 
-    def __init__(self, pictures: SceneImages):
+    def __init__(self, images: SceneImages):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(7))
-        self.known = [(unit_pixels(pictures[index][0]), pictures[index][1]) for index in range(len(pictures))]
+        self.known = [(unit_pixels(images[index][0]), images[index][1]) for index in range(len(images))]
 
-    def forward(self, pictures: list[Tensor]) -> list[dict[str, Any]]:
+    def forward(self, images: list[Tensor]) -> list[dict[str, Any]]:
         found = []
-        for picture in pictures:
-            clean, target = min(self.known, key=lambda known: float((known[0] - picture).abs().sum()))
-            changed = (clean != picture).any(0)
+        for image in images:
+            clean, target = min(self.known, key=lambda known: float((known[0] - image).abs().sum()))
+            changed = (clean != image).any(0)
             masks = target["masks"].bool()
             seen = torch.tensor([(mask & ~changed).sum() / mask.sum() > 0.8 for mask in masks])
             scores = torch.where(target["iscrowd"], 0.1, 0.9)[seen]
@@ -151,16 +151,16 @@ class Knowing(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def pictures() -> SceneImages:
+def images() -> SceneImages:
     return SceneImages("val", 6, 64)
 
 
-def subject(pictures: SceneImages, head: str = "Mask R-CNN", masks: bool = True) -> DetectorSubject:
-    return DetectorSubject("knowing", head, "1", Knowing(pictures), masks, pictures.categories)
+def subject(images: SceneImages, head: str = "Mask R-CNN", masks: bool = True) -> DetectorSubject:
+    return DetectorSubject("knowing", head, "1", Knowing(images), masks, images.categories)
 
 
-def test_the_benchmark_tells_masked_from_untouched(pictures: SceneImages):
-    rows, blocks = DetectionBenchmark(pictures, settings=settings_of((0, 0.3))).run([subject(pictures)])
+def test_the_benchmark_tells_masked_from_untouched(images: SceneImages):
+    rows, blocks = DetectionBenchmark(images, settings=settings_of((0, 0.3))).run([subject(images)])
     found = {(row["setting"], row["subset"]): row for row in rows}
     for subset in ("all", "masked", "untouched"):
         assert found["clean", subset]["box AP"] == found["clean", subset]["mask recall75"] == 1
@@ -174,7 +174,7 @@ def test_the_benchmark_tells_masked_from_untouched(pictures: SceneImages):
     assert [row["two objects"] for row in blocks] == [6, 6]
 
 
-def test_pictures_with_fewer_than_two_objects_are_counted(tmp_path: Path):
+def test_images_with_fewer_than_two_objects_are_counted(tmp_path: Path):
     square = [[1, 1, 9, 1, 9, 9, 1, 9]]
     annotations = [
         dict(id=id, image_id=image, category_id=1, bbox=[1, 1, 8, 8], area=64, iscrowd=0, segmentation=square)
@@ -188,24 +188,24 @@ def test_pictures_with_fewer_than_two_objects_are_counted(tmp_path: Path):
     assert (blocks["two objects"], blocks["one object"], blocks["no object"], blocks["objects"]) == (1, 1, 1, 3)
 
 
-def test_batches_and_workers_change_nothing(pictures: SceneImages):
+def test_batches_and_workers_change_nothing(images: SceneImages):
     rows = [
-        DetectionBenchmark(pictures, settings_of((0.5,)), batch=batch, workers=workers).run([subject(pictures)])
+        DetectionBenchmark(images, settings_of((0.5,)), batch=batch, workers=workers).run([subject(images)])
         for batch, workers in ((1, 0), (4, 1))
     ]
     assert rows[0] == rows[1]
 
 
-def test_detectors_can_be_trained_after_they_were_judged(pictures: SceneImages):
-    judged = subject(pictures)
-    DetectionBenchmark(pictures, settings=settings_of((0,)), device="cpu:0").run([judged])
+def test_detectors_can_be_trained_after_they_were_judged(images: SceneImages):
+    judged = subject(images)
+    DetectionBenchmark(images, settings=settings_of((0,)), device="cpu:0").run([judged])
     sum(weight.sum() for weight in judged.network.parameters()).backward()
 
 
-def test_an_interrupted_run_goes_on(pictures: SceneImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    subjects = [subject(pictures)]
-    expected = DetectionBenchmark(pictures, settings=settings_of((0, 0.3))).run(subjects)
-    kept = DetectionBenchmark(pictures, settings=settings_of((0, 0.3)), folder=tmp_path)
+def test_an_interrupted_run_goes_on(images: SceneImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    subjects = [subject(images)]
+    expected = DetectionBenchmark(images, settings=settings_of((0, 0.3))).run(subjects)
+    kept = DetectionBenchmark(images, settings=settings_of((0, 0.3)), folder=tmp_path)
 
     def stop(text: str) -> None:
         if text.startswith("M30"):
@@ -218,7 +218,7 @@ def test_an_interrupted_run_goes_on(pictures: SceneImages, tmp_path: Path, monke
     with monkeypatch.context() as reading:
         reading.setattr(DetectionBenchmark, "measure", None)
         assert kept.run(subjects) == expected, "read, not measured"
-    visible = DetectionBenchmark(pictures, settings=settings_of((0, 0.3)), visible=True, folder=tmp_path)
+    visible = DetectionBenchmark(images, settings=settings_of((0, 0.3)), visible=True, folder=tmp_path)
     assert visible.run(subjects) != expected, "another question"
 
 
@@ -234,8 +234,8 @@ def test_rows_are_kept_for_one_truth_alone(tmp_path: Path):
     file.write_text(json.dumps(truth))
     found = []
     for folder in ("one", "two"):
-        pictures = CocoImages(tmp_path / folder / "instances.json", tmp_path / folder / "images")
-        benchmark = DetectionBenchmark(pictures, settings=settings_of((0,)), folder=tmp_path / "kept")
+        images = CocoImages(tmp_path / folder / "instances.json", tmp_path / folder / "images")
+        benchmark = DetectionBenchmark(images, settings=settings_of((0,)), folder=tmp_path / "kept")
         found.append(benchmark.run([subject(scenes)])[0][0]["box AP"])
     assert found[0] == 1
     assert found[1] < 1
@@ -250,9 +250,9 @@ def test_settings_are_told_apart_by_name(share: float, name: str):
     assert Setting.parse(name).hidden_share == setting.hidden_share == pytest.approx(share)
 
 
-def test_the_command_s_files(pictures: SceneImages, tmp_path: Path):
-    subjects = [subject(pictures), subject(pictures, "RetinaNet", masks=False)]
-    found = measure(DetectionBenchmark(pictures, seeds=(0, 1)), subjects, tmp_path, lambda _: None)
+def test_the_command_s_files(images: SceneImages, tmp_path: Path):
+    subjects = [subject(images), subject(images, "RetinaNet", masks=False)]
+    found = measure(DetectionBenchmark(images, seeds=(0, 1)), subjects, tmp_path, lambda _: None)
     publish(found, report, tmp_path, "Detection")
     sizes = {(row["backbone"], row["head"]): row["parameters"] for row in found["detection"]}
     main = paper_table(found["detection"], sizes, "mean")
@@ -275,16 +275,14 @@ def test_the_command_s_files(pictures: SceneImages, tmp_path: Path):
         assert f"<h2>{head}</h2>" in page
 
 
-def test_a_table_without_one_of_the_heads(pictures: SceneImages):
-    rows, _ = DetectionBenchmark(pictures, settings=settings_of((0,))).run(
-        [subject(pictures, "RetinaNet", masks=False)]
-    )
+def test_a_table_without_one_of_the_heads(images: SceneImages):
+    rows, _ = DetectionBenchmark(images, settings=settings_of((0,))).run([subject(images, "RetinaNet", masks=False)])
     (ours, *_) = paper_table(rows, {("knowing", "RetinaNet"): 7}, "mean")
     assert ours["RetinaNet C"] == "100.0"
     assert ours["Mask R-CNN C b"] == ours["RetinaNet M30"] == ""
     assert tables.markdown([ours])
 
 
-def test_a_share_above_one_is_refused(pictures: SceneImages):
+def test_a_share_above_one_is_refused(images: SceneImages):
     with pytest.raises(ValueError, match=r"share must lie between 0 and 1, got 1\.5"):
-        CoveredImages(pictures, 1.5)
+        CoveredImages(images, 1.5)

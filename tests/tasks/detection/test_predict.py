@@ -79,12 +79,12 @@ def test_where_nothing_is_found_nothing_is_hidden(tmp_path: Path, capsys: pytest
     assert [path.name for path in (tmp_path / "out").glob("*.png")] == ["photo-detected.png"]
 
 
-def test_nothing_found_is_drawn_as_the_picture():
-    picture = torch.rand(3, 20, 30)
+def test_nothing_found_is_drawn_as_the_image():
+    image = torch.rand(3, 20, 30)
     found = dict(boxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.int64), scores=torch.zeros(0))
-    drawn = drawing(picture, found, ["thing"])
+    drawn = drawing(image, found, ["thing"])
     assert drawn.size == (30, 20)
-    assert drawn.tobytes() == (picture * 255).round().byte().permute(1, 2, 0).numpy().tobytes()
+    assert drawn.tobytes() == (image * 255).round().byte().permute(1, 2, 0).numpy().tobytes()
 
 
 def test_eval_gives_the_twelve_numbers(tmp_path: Path):
@@ -131,8 +131,8 @@ def test_scenes_are_judged_by_the_truth_that_was_trained_or_asked_for(tmp_path: 
     whole, seen = (find_checkpoint("", file) for file in files)
     opened = [open_for([whole], "scenes", "val"), open_for([seen], "scenes", "val"), open_for([], "scenes", "val", 1)]
     opened.append(open_for([whole, seen], "scenes", "val", visible=True))
-    assert [pictures.amodal for pictures in opened if isinstance(pictures, SceneImages)] == [True, False, True, False]
-    with pytest.raises(ValueError, match="evaluate them apart"):
+    assert [images.amodal for images in opened if isinstance(images, SceneImages)] == [True, False, True, False]
+    with pytest.raises(ValueError, match="evaluate them separately"):
         open_for([whole, seen], "scenes", "val")
 
 

@@ -123,7 +123,7 @@ def test_a_folder_with_coco_json_and_a_classifier_to_start_from(tmp_path: Path):
         torch.testing.assert_close(value, started[key], atol=1e-6, rtol=1e-4)
 
 
-def test_tall_and_wide_pictures_do_not_share_a_batch(tmp_path: Path):
+def test_tall_and_wide_images_do_not_share_a_batch(tmp_path: Path):
     sizes = [(20, 40), (40, 20)] * 3
     images = [dict(id=n, file_name=f"{n}.png", width=w, height=h) for n, (w, h) in enumerate(sizes)]
     file = written(tmp_path, [], images=images)
@@ -133,7 +133,7 @@ def test_tall_and_wide_pictures_do_not_share_a_batch(tmp_path: Path):
     recipe = tiny("voc-retinanet", tmp_path / "run", data=str(tmp_path), batch=3, network=())
     stream = TASK.job(recipe, Accelerator(cpu=True)).stream
     for epoch in range(4):
-        shapes = [{picture.shape for picture in batch.pictures} for batch in stream.epoch(epoch)]
+        shapes = [{image.shape for image in batch.images} for batch in stream.epoch(epoch)]
         assert [len(of_one_batch) for of_one_batch in shapes] == [1, 1]
 
 

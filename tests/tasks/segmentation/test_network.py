@@ -14,7 +14,7 @@ from prism.tasks.learner import Weights, find_prism
 from prism.tasks.segmentation.evaluate import COST_SIZE, costs
 from prism.tasks.segmentation.learner import Segmenter
 from prism.tasks.segmentation.network import Inference, SemanticFPN, load_segmenter, resized, slide
-from tests.model.small import pictures
+from tests.model.small import random_images
 
 CLASSES = ["ground", "cat", "dog"]
 SMALL = dict(widths=(8, 12, 16, 24), slots=(5, 4, 4, 3), codes=16)
@@ -26,7 +26,7 @@ def small(model: str = "prism_nano", **arguments: Any) -> SemanticFPN:
 
 
 @pytest.mark.parametrize("size", [(32, 32), (37, 91), (64, 33), (20, 50), (1, 7)])
-def test_logits_have_the_pictures_own_size(size: tuple[int, int]):
+def test_logits_have_the_images_own_size(size: tuple[int, int]):
     network = small()
     images = torch.randn(2, 3, *size)
     with torch.inference_mode():
@@ -39,7 +39,7 @@ def test_any_backbone_learns_with_its_losses(model: str):
     """XCiT has one stride: its maps are brought to four."""
     network = small(model)
     learner = Segmenter(network).train()
-    losses, figures = learner(pictures(2, 64, 32), torch.randint(3, (2, 64, 32)).to(torch.uint8))
+    losses, figures = learner(random_images(2, 64, 32), torch.randint(3, (2, 64, 32)).to(torch.uint8))
     torch.stack(list(losses.values())).sum().backward()
     assert all(p.grad is not None for p in (*network.pyramid.parameters(), *network.branches.parameters()))
     ours = model.startswith("prism")
@@ -48,16 +48,16 @@ def test_any_backbone_learns_with_its_losses(model: str):
 
 
 def test_the_papers_own_losses_can_be_left_out():
-    found = Segmenter(small(), weights=None).train()(pictures(1), torch.zeros(1, 64, 64).long())
+    found = Segmenter(small(), weights=None).train()(random_images(1), torch.zeros(1, 64, 64).long())
     assert set(found.losses) == {"segmentation"}
-    heavy = Segmenter(small(), Weights(ponder=2.0, vq=0.0)).train()(pictures(1), torch.zeros(1, 64, 64).long())
+    heavy = Segmenter(small(), Weights(ponder=2.0, vq=0.0)).train()(random_images(1), torch.zeros(1, 64, 64).long())
     assert heavy.losses["ponder"].item() >= 2 * 4  # at least a step in each of four stages
     assert heavy.losses["vq"].item() == 0
 
 
 def test_void_pixels_teach_nothing():
     learner = Segmenter(small("resnet10t")).eval()
-    images, labels = pictures(2), torch.randint(3, (2, 64, 64))
+    images, labels = random_images(2), torch.randint(3, (2, 64, 64))
     labels[:, 20:] = VOID
     expected = nn.functional.cross_entropy(learner.network(images)[:, :, :20], labels[:, :20])
     torch.testing.assert_close(learner(images, labels).losses["segmentation"], expected)
@@ -90,7 +90,7 @@ def test_overlapping_windows_are_averaged():
 
 
 @pytest.mark.parametrize("size", [(40, 57), (64, 64), (33, 20)])
-def test_a_window_larger_than_the_picture_sees_it_whole(size: tuple[int, int]):
+def test_a_window_larger_than_the_image_sees_it_whole(size: tuple[int, int]):
     network, images = small(), torch.randn(2, 3, *size)
     with torch.inference_mode():
         assert torch.equal(Inference(network, window=64, stride=16)(images), Inference(network)(images))
@@ -109,7 +109,7 @@ def test_flip_and_scales_average_probabilities():
         torch.testing.assert_close(several, (network(images).softmax(1) + large.softmax(1)) / 2)
 
 
-def test_fitted_pictures_are_seen_at_the_size_they_are_fitted_to():
+def test_fitted_images_are_seen_at_the_size_they_are_fitted_to():
     network, images = small(), torch.randn(1, 3, 20, 30)
     with torch.inference_mode():
         expected = resized(network(resized(images, (64, 96))), (20, 30))
@@ -117,7 +117,7 @@ def test_fitted_pictures_are_seen_at_the_size_they_are_fitted_to():
 
 
 def test_an_answer_does_not_depend_on_its_batch_mates():
-    network, images = small().double(), pictures(3, 40, 50).double()
+    network, images = small().double(), random_images(3, 40, 50).double()
     with torch.inference_mode():
         together = network(images)
         torch.testing.assert_close(together, torch.cat([network(image[None]) for image in images]))
@@ -203,7 +203,7 @@ def test_slots_are_not_decayed():
 @pytest.mark.parametrize("model", ["prism_nano", "xcit_nano_12_p16_224"])
 def test_memory_can_be_saved(model: str):
     network = small(model)
-    images, labels = pictures(1), torch.zeros(1, 64, 64).long()
+    images, labels = random_images(1), torch.zeros(1, 64, 64).long()
     gradients = []
     for save in (False, True):
         network.set_grad_checkpointing(save)

@@ -68,7 +68,7 @@ def test_the_paper_hides_30_per_cent_and_the_curve_10_to_70():
     assert [setting.name for setting in CURVE] == ["clean", *(f"PatchMask0.{tenth}" for tenth in range(1, 8))]
 
 
-def test_a_picture_shows_what_the_mask_leaves():
+def test_an_image_shows_what_the_mask_leaves():
     setting = Setting("PatchMask", 0.3)
     image, labels, hidden = OccludedImages(Stripes(), setting, "mean", 5, (0.1, 0.2, 0.3))[2]
     clean, truth = Stripes()[2]
@@ -89,11 +89,11 @@ def test_a_limit_does_not_change_what_is_hidden():
     whole, few = (OccludedImages(LabelledImages(data), setting) for data in (samples, limited(samples, 3)))
     for place in range(3):
         assert torch.equal(few[place].image, whole[original_index(limited(samples, 3), place)].image)
-    pictures = open_images("scenes", "val", 32, 9)
-    parts = (OwnImages(data, unit_pixels) for data in (pictures, limited(pictures, 3)))
+    images = open_images("scenes", "val", 32, 9)
+    parts = (OwnImages(data, unit_pixels) for data in (images, limited(images, 3)))
     seen, some = (Occluded(part, setting, "mean", 0, (0, 0, 0)) for part in parts)
     for place in range(3):
-        assert torch.equal(some[place][0], seen[original_index(limited(pictures, 3), place)][0])
+        assert torch.equal(some[place][0], seen[original_index(limited(images, 3), place)][0])
     held = open_images("scenes", "held-out", 32, 20)
     assert [original_index(held, place) for place in range(4)] == [0, 1, 2, 3]
     assert original_index([7, 7, 7], 2) == 2, "any data set will do"
@@ -175,7 +175,7 @@ def test_the_table_is_the_papers_with_its_rows_marked():
 
 
 @pytest.mark.parametrize(
-    ("subjects", "pictures", "sentence"),
+    ("subjects", "images", "sentence"),
     [
         ([plain("m", Colour())], Stripes(0), "empty"),
         ([plain("m", Colour()), plain("m", Colour())], Stripes(), "is named twice"),
@@ -184,9 +184,9 @@ def test_the_table_is_the_papers_with_its_rows_marked():
         ([plain("m", nn.Sequential(Colour(), nn.Threshold(2, float("nan"))))], Stripes(), "m gave a score"),
     ],
 )
-def test_bad_use_is_named(subjects: list[Subject], pictures: Stripes, sentence: str):
+def test_bad_use_is_named(subjects: list[Subject], images: Stripes, sentence: str):
     with pytest.raises(ValueError, match=sentence):
-        SegmentationBenchmark(pictures, classes=NAMES).run(subjects)
+        SegmentationBenchmark(images, classes=NAMES).run(subjects)
 
 
 def test_rows_are_kept_for_one_truth_alone(tmp_path: Path):
@@ -197,14 +197,14 @@ def test_rows_are_kept_for_one_truth_alone(tmp_path: Path):
         Image.new("RGB", (16, 16)).save(tmp_path / "images" / "val" / f"{number}.png")
         Image.new("L", (16, 16), 0).save(tmp_path / "masks" / "val" / f"{number}.png")
     samples = open_segmentation(str(tmp_path), "val", classes=3)
-    pictures = LabelledImages(samples)
-    benchmark = SegmentationBenchmark(pictures, (CLEAN,), NAMES, folder=tmp_path / "done")
+    images = LabelledImages(samples)
+    benchmark = SegmentationBenchmark(images, (CLEAN,), NAMES, folder=tmp_path / "done")
     found = []
     for label in (0, 1):
         Image.new("L", (16, 16), label).save(tmp_path / "masks" / "val" / "1.png")
         found.append(benchmark.run([plain("colour", Colour())])[0][0]["pixel accuracy"])
     assert found == pytest.approx([1, 0.8])
-    assert LabelledImages(limited(samples, 5)).fingerprint() == pictures.fingerprint()
+    assert LabelledImages(limited(samples, 5)).fingerprint() == images.fingerprint()
 
 
 def test_models_can_be_trained_after_they_were_judged():
@@ -273,8 +273,8 @@ def test_eval_of_a_segmenter(weights: Path, voc: Path, tmp_path: Path):
 
 def test_segment_draws_an_overlay_and_an_index_mask(weights: Path, voc: Path, tmp_path: Path):
     out = tmp_path / "seen"
-    picture = voc / "JPEGImages" / "2.jpg"
-    main(["segment", str(picture), "--checkpoint", str(weights), "--flip", "--scales", "1,1.5", "--out", str(out)])
+    image = voc / "JPEGImages" / "2.jpg"
+    main(["segment", str(image), "--checkpoint", str(weights), "--flip", "--scales", "1,1.5", "--out", str(out)])
     mask = read_mask(out / "2-mask.png")
     assert mask.shape == (40, 52)
     assert mask.max() < 21
