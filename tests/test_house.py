@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 DRAWING = (ROOT / "docs" / "architecture.md").read_text()
 ORDER = " ".join(re.findall(r"^ ([a-z]+(?:  [a-z]+)*)  ", DRAWING, re.MULTILINE)).split()
 FILES = sorted((ROOT / "prism").rglob("*.py"))
+LONGEST = 350  # lines of a file
 
 
 def imported_rooms(source: str) -> set[str]:
@@ -53,3 +56,19 @@ def test_every_folder_is_a_known_room():
     assert found <= set(ORDER)
     assert ORDER[0] == "model"
     assert ORDER[-1] == "cli"
+
+
+def test_a_file_is_one_idea():
+    assert not [path for path in FILES if len(path.read_text().splitlines()) > LONGEST]
+
+
+def test_the_drawing_fits_on_one_screen():
+    assert len(DRAWING.splitlines()) <= 50
+
+
+def test_importing_the_package_imports_the_networks_alone():
+    """Of ours the model and the baselines, which timm knows by this import; of others nothing that an extra brings."""
+    code = "import sys, prism; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {name.split(".")[1] for name in found if name.startswith("prism.")} == {"model", "baselines"}
+    assert not {name.partition(".")[0] for name in found} & {"accelerate", "pandas", "matplotlib", "rich", "tyro"}

@@ -66,7 +66,7 @@ def run(words: Sequence[str]) -> None:
         if sum(map(bool, (settings, shares, full))) > 1:
             raise ValueError("--settings, --shares and --full exclude one another")
         if shares:
-            settings = ",".join(f"M{round(100 * _share(share), 10):g}" for share in numbers(shares))
+            settings = ",".join(f"M{round(100 * share, 10):g}" for share in numbers(shares, 0.001, 1))
         hidden = parse_settings(settings) if settings else chosen.curves if full else chosen.settings
         if not checkpoints and not given.detection.write:
             raise ValueError("name at least one model")
@@ -90,12 +90,6 @@ def run(words: Sequence[str]) -> None:
             print(f"wrote {out / 'report.html'}")
 
     parse(occlusion, words, "occlusion")
-
-
-def _share(share: float) -> float:
-    if not 0 < share <= 1:
-        raise ValueError(f"share must lie between 0 and 1, got {share}")
-    return share
 
 
 def _fills(text: str) -> list[Any]:

@@ -6,19 +6,17 @@ never learnt from and never counted.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS
-from torchvision.transforms.v2 import functional as show
 
-from prism.data.images import fingerprint_files, open_image, read_image
+from prism.data.images import fingerprint_files, open_image, read_image, unit_pixels
 from prism.data.scenes import SHAPES, Scenes
-from prism.data.sources import SCENES, fingerprint, name_of, original_index
+from prism.data.sources import SCENES, Labelled, OwnImages
 from prism.model.checks import read_text
 
 VOID = 255
@@ -34,19 +32,9 @@ VOC_CLASSES = (
 Sides = tuple[int, int]
 
 
-class Segmented(Protocol):
-    """(image as PIL reads it, labels) by index. A file that cannot be read raises Unreadable, which names it."""
-
-    classes: list[str]
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
-    def name(self, index: int) -> str: ...
-
-
 def open_segmentation(
     data: str, split: str, size: int = 64, length: int | None = None, classes: int | None = None, seed: int = 0
-) -> Segmented:
+) -> Labelled:
     """`data` is "scenes", or a folder in the layout of ADE20K, of VOC, or of images/SPLIT beside masks/SPLIT.
 
     `size`, `length` and `seed` are of scenes; `classes` is for a folder of masks that has no classes.txt.
@@ -117,31 +105,15 @@ class SegmentedFiles:
         return np.where(void, VOID, numbers - self.first).astype(np.uint8)
 
 
-class LabelledImages(Dataset[tuple[Tensor, Tensor]]):
-    """Images as evaluates ask for them: image (3, H, W) in [0, 1], labels (H, W)."""
+class LabelledImages(OwnImages):
+    """Images as evaluations ask for them: image (3, H, W) in [0, 1], labels (H, W)."""
 
-    def __init__(self, samples: Segmented):
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    @property
-    def classes(self) -> list[str]:
-        return self.samples.classes
-
-    def original_index(self, place: int) -> int:
-        return original_index(self.samples, place)
-
-    def name(self, place: int) -> str:
-        return name_of(self.samples, place)
+    def __init__(self, samples: Labelled):
+        super().__init__(samples, unit_pixels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        image, labels = self.samples[index]
-        return show.pil_to_tensor(image) / 255, torch.from_numpy(labels)
-
-    def fingerprint(self) -> str:
-        return fingerprint(self.samples)
+        image, labels = super().__getitem__(index)
+        return image, torch.from_numpy(labels)
 
 
 def read_mask(path: Path) -> np.ndarray:

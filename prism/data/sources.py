@@ -5,6 +5,7 @@ further: "held-out" is every fifth image of it, "rest" the others, so that choic
 """
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -12,10 +13,13 @@ from random import Random
 from typing import Any, Protocol
 
 from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from prism.data.images import Unreadable, decode_image, fingerprint_files, read_image
 from prism.data.scenes import SHAPES, SPLITS, Scenes
+from prism.data.stream import ALONE, Ranks, Samples
 from prism.model.checks import read_json, several, table, text
 from prism.model.metadata import MOST_CLASSES
 
@@ -23,14 +27,36 @@ EACH_HELD_OUT = 5
 SCENES = {"train": 10_000, "val": 1_000, "clean": 1_000}  # how many of each split, unless told
 
 
-class Labelled(Protocol):
-    """(image, label) by index, RGB as PIL reads it. One that cannot be read raises Unreadable, which names it."""
+class Labelled(Samples, Protocol):
+    """The target of an image is its class, or the class of every pixel."""
 
     classes: list[str]
 
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> tuple[Any, int]: ...
-    def name(self, index: int) -> str: ...
+
+class OwnImages(Dataset[tuple[Any, Any]]):
+    """This process's images of a split, as they are evaluated: every world-th one."""
+
+    def __init__(self, images: Labelled, transform: Callable[[Any], Tensor], ranks: Ranks = ALONE):
+        self.images, self.transform, self.classes = images, transform, images.classes
+        self.indices = range(ranks.rank, len(images), ranks.world)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        image, target = self.images[self.indices[index]]
+        return self.transform(image), target
+
+    def name(self, place: int) -> str:
+        return name_of(self.images, self.indices[place])
+
+    def original_index(self, place: int) -> int:
+        return original_index(self.images, self.indices[place])
+
+    def fingerprint(self) -> str:
+        """Of every file and target, and of how they are shown."""
+        shown = getattr(self.transform, "__self__", getattr(self.transform, "__name__", self.transform))
+        return f"{fingerprint(self.images)} {self.indices} {shown}"
 
 
 def open_images(

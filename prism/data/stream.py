@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from prism.data.images import Unreadable
 
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
 
 class Samples(Protocol):
-    """What can be streamed: raw (image, target) pairs by index, each with a name for messages."""
+    """(image as PIL reads it, target) by index. One that cannot be read raises Unreadable, which names it."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
@@ -144,13 +144,9 @@ def seed_transforms(seed: int) -> None:
 
 
 def stacked(samples: Sequence[Sample]) -> Batch:
-    """Images of one size and whole-number targets as two tensors."""
-    return Batch(
-        torch.stack([sample.image for sample in samples]),
-        torch.tensor([sample.target for sample in samples]),
-        [sample.name for sample in samples],
-        [reason for sample in samples for reason in sample.skipped],
-    )
+    """Images of one size, and targets that are numbers or of one size, as two tensors."""
+    batch = listed(samples)
+    return batch._replace(images=torch.stack(batch.images), targets=default_collate(batch.targets))
 
 
 def listed(samples: Sequence[Sample]) -> Batch:

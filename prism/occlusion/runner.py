@@ -117,7 +117,7 @@ def refuse_mixtures(subjects: Iterable[tuple[str, str, nn.Module]]) -> None:
         seen.add((name, run))
         size = sum(parameter.numel() for parameter in network.parameters())
         if sizes.setdefault(name, size) != size:
-            raise ValueError(f"{run} is another network than the other runs of {name}, by its size: evaluate it separately")
+            raise ValueError(f"{run} is not of the size of the other runs of {name}: evaluate it separately")
 
 
 def check_finite(model: str, scores: Tensor, name: Callable[[int], str]) -> None:

@@ -38,12 +38,12 @@ def measure(recipe: Recipe, steps: int, repeats: int, progress: Callable[[str], 
     def seconds(source: Iterable[Batch]) -> float:
         start = time.perf_counter()
         for batch in islice(source, steps):
-            take_step(learner, optimiser, batch.pictures, batch.targets)
+            take_step(learner, optimiser, batch.images, batch.targets)
         return time.perf_counter() - start
 
     for _ in range(WARM_UP):
         batch = next(batches)
-        take_step(learner, optimiser, batch.pictures, batch.targets)
+        take_step(learner, optimiser, batch.images, batch.targets)
     rows = []
     for repeat in range(1, repeats + 1):
         progress(f"repeat {repeat} of {repeats}")

@@ -16,7 +16,7 @@ from prism.data.label_maps import (
     read_mask,
 )
 from prism.data.stream import ShuffledStream
-from prism.tasks.segmentation.data import stacked_labels, training_transform
+from prism.tasks.segmentation.data import training_transform
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.2, 0.2)
 
@@ -264,10 +264,7 @@ def test_fitting_keeps_the_shape():
 def test_batches_are_the_same_on_any_number_of_workers():
     samples = open_segmentation("scenes", "train", 32, 8)
     view = training_transform(32, MEAN, STD)
-    batches = [
-        next(iter(ShuffledStream(samples, view, 4, workers=workers, collate=stacked_labels).epoch(0)))
-        for workers in (0, 2)
-    ]
+    batches = [next(iter(ShuffledStream(samples, view, 4, workers=workers).epoch(0))) for workers in (0, 2)]
     assert batches[0].images.shape == (4, 3, 32, 32)
     assert batches[0].targets.shape == (4, 32, 32)
     assert torch.equal(batches[0].images, batches[1].images)

@@ -21,10 +21,9 @@ from prism.data.label_maps import LabelledImages, SegmentedScenes
 from prism.data.objects import SceneImages
 from prism.data.preprocessing import Preprocessing
 from prism.data.scenes import SHAPES
-from prism.data.sources import open_images
+from prism.data.sources import OwnImages, open_images
 from prism.occlusion import OcclusionBenchmark, Setting, Subject
 from prism.reporting.tables import Tables, write_csv
-from prism.tasks.classification.data import OwnImages
 from prism.tasks.detection import evaluate as detection
 from prism.tasks.detection.evaluate import DetectionBenchmark, DetectorSubject
 from prism.tasks.detection.network import Design, build_network

@@ -8,13 +8,12 @@ from PIL import Image
 from timm.data import resolve_data_config
 from timm.data.transforms_factory import create_transform
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from prism.data import sources
 from prism.data.preprocessing import Preprocessing
 from prism.data.shards import ShardedImages, ShardStream, find_shards
-from prism.data.sources import Labelled, name_of, original_index
-from prism.data.stream import ALONE, Ranks, ShuffledStream, Stream
+from prism.data.sources import OwnImages
+from prism.data.stream import Ranks, ShuffledStream, Stream
 from prism.model.creation import Checkpoint
 from prism.model.metadata import Metadata
 from prism.occlusion.masks import scattered_mask
@@ -65,42 +64,6 @@ def training_transform(
         return shown, label
 
     return transform
-
-
-class OwnImages(Dataset[tuple[Tensor, int]]):
-    """This process's images of a split, as they are evaluated: every world-th one."""
-
-    def __init__(self, images: Labelled, transform: Callable[[Any], Tensor], ranks: Ranks = ALONE):
-        self.images, self.transform = images, transform
-        self.indices = range(ranks.rank, len(images), ranks.world)
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    @property
-    def classes(self) -> list[str]:
-        return self.images.classes
-
-    @property
-    def size(self) -> tuple[int, int]:
-        height, width = self[0][0].shape[-2:]
-        return height, width
-
-    def fingerprint(self) -> str:
-        """Of every file and label, and of how they are shown."""
-        return (
-            f"{sources.fingerprint(self.images)} {self.indices} {getattr(self.transform, '__self__', self.transform)}"
-        )
-
-    def original_index(self, place: int) -> int:
-        return original_index(self.images, self.indices[place])
-
-    def name(self, place: int) -> str:
-        return name_of(self.images, self.indices[place])
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image, label = self.images[self.indices[index]]
-        return self.transform(image), label
 
 
 def open_images(

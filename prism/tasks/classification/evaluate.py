@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from prism.data.shards import ShardedImages
+from prism.data.sources import OwnImages
 from prism.metrics.complexity import macs_by_module, parameters, step_cost
 from prism.model.backbone import Prism
 from prism.occlusion.benchmark import Key, OcclusionBenchmark, Predictions, step_columns
@@ -20,7 +21,6 @@ from prism.occlusion.runner import Subject, check_finite
 from prism.occlusion.settings import Job
 from prism.reporting.figures import image_grid, pixels, save
 from prism.reporting.tables import Row, Tables
-from prism.tasks.classification.data import OwnImages
 from prism.tasks.classification.report import retention_table, significance_table
 from prism.tasks.task import Progress
 

@@ -10,6 +10,7 @@ from timm.data import Mixup
 from torch import nn
 
 from prism.data.preprocessing import Preprocessing
+from prism.data.sources import OwnImages
 from prism.data.stream import Batch
 from prism.metrics.complexity import macs_by_module, parameters
 from prism.model.backbone import Prism
@@ -101,13 +102,14 @@ class ClassificationTask(Task):
         splits: Sequence[str],
         limit: int | None,
         options: ClassificationOptions,
-    ) -> Mapping[str, images_of.OwnImages]:
+    ) -> Mapping[str, OwnImages]:
         return images_of.open_images(checkpoints, data, splits, options.size, limit)
 
     def subjects(
-        self, checkpoints: Sequence[Checkpoint], images: images_of.OwnImages, options: ClassificationOptions
+        self, checkpoints: Sequence[Checkpoint], images: OwnImages, options: ClassificationOptions
     ) -> list[Subject]:
         torch.manual_seed(0)  # untrained weights are the same in every process, and in a run that goes on
+        height, width = images[0][0].shape[-2:]
         found = []
         for checkpoint in checkpoints:
             network = open_model(checkpoint, len(images.classes), options.pretrained)
@@ -115,7 +117,7 @@ class ClassificationTask(Task):
             if len(images.classes) != int(network.num_classes):  # pyright: ignore[reportArgumentType]
                 known = [""] * int(network.num_classes)  # pyright: ignore[reportArgumentType]
             check_classes(checkpoint.file or checkpoint.name, known, images.classes)
-            check_size(network, checkpoint.name, images.size)
+            check_size(network, checkpoint.name, (height, width))
             colours = Preprocessing.for_network(network)
             run = "pretrained" if options.pretrained and not checkpoint.file else checkpoint.run
             found.append(Subject(checkpoint.name, run, network, colours.mean, colours.std))

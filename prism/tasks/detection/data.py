@@ -58,7 +58,7 @@ def open_for(
         check_design(checkpoint.metadata, checkpoint.file)
     amodal = {metadata.design.get("amodal", True) for metadata in found} if not visible else {False}
     if len(amodal) > 1 and data == "scenes":
-        raise ValueError("some detectors were trained on whole objects, some on visible parts: evaluate them separately")
+        raise ValueError("some detectors learned whole objects, some visible parts: evaluate them separately")
     if masks is None:
         masks = any(metadata.design.get("head") == "maskrcnn" for metadata in found)
     size = found[0].preprocessing.get("size", SIDE) if found else SIDE

@@ -51,11 +51,7 @@ class DetectionTask(Task):
 
     def learner(self, recipe: Detection, classes: Sequence[str]) -> Detector:
         torch.manual_seed(recipe.seed)
-        arguments = model_arguments(recipe.network_words())
-        try:
-            network = build_network(design_of(recipe), len(classes), **arguments)
-        except TypeError as error:
-            raise ValueError(f"{recipe.model} does not take {', '.join(recipe.network_words())}: {error}") from None
+        network = build_network(design_of(recipe), len(classes), **model_arguments(recipe.network_words()))
         backbone = network.maps.backbone
         if recipe.weights:
             backbone.load(recipe.weights)

@@ -12,7 +12,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as show
 
 from prism.data.label_maps import VOID, Sides, fitted
-from prism.data.stream import Batch, Sample, Transform
+from prism.data.stream import Transform
 
 DISTORTION = {"brightness": 0.125, "contrast": 0.5, "saturation": 0.5, "hue": 0.05}  # each in every other image
 
@@ -56,13 +56,3 @@ def training_transform(
         return pixels.as_subclass(Tensor), numbers.as_subclass(Tensor)
 
     return transform
-
-
-def stacked_labels(samples: Sequence[Sample]) -> Batch:
-    """Images and labels of one size as two tensors."""
-    return Batch(
-        torch.stack([sample.image for sample in samples]),
-        torch.stack([sample.target for sample in samples]),
-        [sample.name for sample in samples],
-        [reason for sample in samples for reason in sample.skipped],
-    )

@@ -21,8 +21,8 @@ from matplotlib.patches import Patch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from prism.data.label_maps import VOID, LabelledImages, Segmented, Sides
-from prism.data.sources import name_of
+from prism.data.label_maps import VOID, LabelledImages, Sides
+from prism.data.sources import Labelled, name_of
 from prism.metrics import complexity
 from prism.metrics.iou import Counts, added, class_rows, count, scores
 from prism.model.creation import Checkpoint
@@ -90,7 +90,7 @@ def label_pixels(subject: Subject, images: Tensor, classes: int, names: Sequence
 
 
 def in_training(
-    network: SemanticFPN, samples: Segmented, fit: Sides | None, accelerator: Accelerator, batch: int, workers: int
+    network: SemanticFPN, samples: Labelled, fit: Sides | None, accelerator: Accelerator, batch: int, workers: int
 ) -> dict[str, float]:
     """mIoU, pixel accuracy and boundary IoU of whole images, over all processes."""
     subject = Subject(network.backbone.name, "", Inference(network, fit), network.mean, network.std)

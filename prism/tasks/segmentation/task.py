@@ -8,8 +8,8 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from prism.data.label_maps import VOID, LabelledImages, Segmented, open_segmentation
-from prism.data.sources import limited
+from prism.data.label_maps import VOID, LabelledImages, open_segmentation
+from prism.data.sources import Labelled, limited
 from prism.data.stream import Batch, ShuffledStream
 from prism.model.creation import Checkpoint
 from prism.model.metadata import model_arguments
@@ -19,7 +19,7 @@ from prism.reporting.tables import Row, Rows, Tables
 from prism.tasks.learner import Weights
 from prism.tasks.parsing import numbers
 from prism.tasks.segmentation import predict, report
-from prism.tasks.segmentation.data import stacked_labels, training_transform
+from prism.tasks.segmentation.data import training_transform
 from prism.tasks.segmentation.evaluate import (
     CURVE,
     PAPER_SETTINGS,
@@ -48,10 +48,7 @@ class SegmentationTask(Task):
     def learner(self, recipe: Segmentation, classes: Sequence[str]) -> Segmenter:
         torch.manual_seed(recipe.seed)
         arguments = model_arguments(recipe.network_words())
-        try:
-            network = SemanticFPN(recipe.model, classes, recipe.width, recipe.dropout, **arguments)
-        except TypeError as error:
-            raise ValueError(f"{recipe.model} does not take {', '.join(recipe.network_words())}: {error}") from None
+        network = SemanticFPN(recipe.model, classes, recipe.width, recipe.dropout, **arguments)
         if recipe.weights:
             network.backbone.load(recipe.weights)
         return Segmenter(network, Weights(recipe.ponder, recipe.vq) if recipe.own_losses else None)
@@ -68,7 +65,7 @@ class SegmentationTask(Task):
             recipe.size, network.mean, network.std, recipe.fit, recipe.scales, recipe.flip, recipe.distortion
         )
         batch = recipe.batch // recipe.accumulate
-        stream = ShuffledStream(train, transform, batch, recipe.seed, ranks, recipe.workers, stacked_labels)
+        stream = ShuffledStream(train, transform, batch, recipe.seed, ranks, recipe.workers)
 
         def evaluated(network: nn.Module, accelerator: Accelerator) -> dict[str, float]:
             assert isinstance(network, SemanticFPN)
@@ -144,7 +141,7 @@ class SegmentationTask(Task):
         return report.report(tables, out)
 
 
-def _open(recipe: Segmentation, split: str) -> Segmented:
+def _open(recipe: Segmentation, split: str) -> Labelled:
     length = recipe.length if split == "train" else None
     return open_segmentation(recipe.data, split, recipe.size, length, recipe.classes)
 

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from prism.cli import main
 from prism.data.images import unit_pixels
 from prism.data.label_maps import VOC_CLASSES, VOID, LabelledImages, open_segmentation, read_mask
-from prism.data.sources import limited, open_images, original_index
+from prism.data.sources import OwnImages, limited, open_images, original_index
 from prism.metrics.iou import scores
 from prism.occlusion.benchmark import CLEAN, Occluded, Setting, Subject
 from prism.occlusion.masks import mask_generator, patch_mask
 from prism.reporting.figures import class_colours
-from prism.tasks.classification.data import OwnImages
 from prism.tasks.segmentation.evaluate import CURVE, PAPER_SETTINGS, OccludedImages, SegmentationBenchmark, count_pixels
 from prism.tasks.segmentation.network import SemanticFPN
 from prism.tasks.segmentation.report import PUBLISHED, paper_table
@@ -179,7 +178,7 @@ def test_the_table_is_the_papers_with_its_rows_marked():
     [
         ([plain("m", Colour())], Stripes(0), "empty"),
         ([plain("m", Colour()), plain("m", Colour())], Stripes(), "is named twice"),
-        ([plain("m", Colour()), plain("m", nn.Conv2d(3, 3, 1), "b")], Stripes(), "b is another network than"),
+        ([plain("m", Colour()), plain("m", nn.Conv2d(3, 3, 1), "b")], Stripes(), "b is not of the size of"),
         ([plain("two", nn.Conv2d(3, 2, 1))], Stripes(), "two knows 2 classes, the data has 3"),
         ([plain("m", nn.Sequential(Colour(), nn.Threshold(2, float("nan"))))], Stripes(), "m gave a score"),
     ],
