@@ -3,7 +3,7 @@
 B images, (H, W) pixels, (h, w) tokens of a stage.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -45,12 +45,6 @@ def batches(images: Images, setting: Setting, batch: int, workers: int, device: 
     """(B, ...) each, on the device."""
     for pair in DataLoader(Pairs(images, setting), batch, num_workers=workers):
         yield Pair(*(part.to(device) for part in pair))
-
-
-def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """[0, 1] -> the numbers that a network was trained on."""
-    means, stds = (torch.tensor(values, device=images.device).view(-1, 1, 1) for values in (mean, std))
-    return (images - means) / stds
 
 
 def hidden_tokens(hidden: Tensor, grid: tuple[int, int]) -> Tensor:

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prism.analysis.pairs import Pair, normalise
+from prism.analysis.pairs import Pair
 from prism.analysis.slots import Recalled, recalled
 from prism.analysis.variants import switched
 from prism.app.networks import Players
+from prism.data.preprocessing import normalise
 from prism.model.backbone import Prism, Traced
 from prism.model.stage import StageTrace
 

@@ -8,12 +8,12 @@ from matplotlib.cbook import get_sample_data
 from torch import Tensor
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from prism.analysis.pairs import normalise
 from prism.analysis.prototypes import Prototype, atlas
 from prism.app.intake import as_pixels, square, to_url
 from prism.app.networks import Players
 from prism.app.stories import STORIES, Story
 from prism.data.images import read_image, unit_pixels
+from prism.data.preprocessing import normalise
 from prism.data.scenes import SHAPES, Scenes
 from prism.occlusion.settings import CLEAN, Setting
 

@@ -42,8 +42,7 @@ class Preprocessing:
 
     def normalised(self, images: Tensor) -> Tensor:
         """(..., 3, H, W) in [0, 1] as the network sees it."""
-        mean, std = (torch.tensor(value, device=images.device).view(-1, 1, 1) for value in (self.mean, self.std))
-        return (images - mean) / std
+        return normalise(images, self.mean, self.std)
 
     def at(self, size: int | None) -> "Preprocessing":
         """The same for another size, where one is asked for."""
@@ -65,3 +64,9 @@ class Preprocessing:
         """With the colours that timm says the network knows."""
         config = resolve_data_config(model=network)
         return cls(size, crop, mean=tuple(config["mean"]), std=tuple(config["std"]))
+
+
+def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """[0, 1] -> the numbers that a network was trained on."""
+    means, stds = (torch.tensor(values, device=images.device).view(-1, 1, 1) for values in (mean, std))
+    return (images - means) / stds

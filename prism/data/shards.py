@@ -23,7 +23,18 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from prism.data.images import Unreadable, decode_image
 from prism.data.sources import optional
-from prism.data.stream import ALONE, Batch, Collate, Ranks, Sample, Transform, seed_of, seed_transforms, stacked
+from prism.data.stream import (
+    ALONE,
+    Batch,
+    Collate,
+    Ranks,
+    Sample,
+    Transform,
+    check_batch,
+    seed_of,
+    seed_transforms,
+    stacked,
+)
 from prism.model.checks import DIGITS, MOST, read_json, several, table, text, whole
 
 SUFFIXES = ("jpg", "jpeg", "png", "webp")
@@ -60,13 +71,10 @@ class ShardStream:
         collate: Collate | None = None,
         classes: int | None = None,
     ):
-        if batch % ranks.world:
-            raise ValueError(f"a batch of {batch} cannot be shared evenly by {ranks.world} processes")
+        samples = count_samples(shards) if samples is None else samples
+        check_batch(batch, ranks, samples)
         if len(shards) < ranks.world:
             raise ValueError(f"{ranks.world} processes need as many shards, the data has {len(shards)}")
-        samples = count_samples(shards) if samples is None else samples
-        if samples < batch:
-            raise ValueError(f"a batch of {batch} needs as many samples, the data has {samples}")
         optional("webdataset")
         self.shards, self.transform, self.seed, self.ranks = list(shards), transform, seed, ranks
         self.buffer, self.collate, self.classes = buffer, collate or stacked, classes

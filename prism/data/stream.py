@@ -7,6 +7,7 @@ of the batch that one would see.
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -62,6 +63,7 @@ Transform = Callable[[Any, Any], tuple[Any, Any]]
 Collate = Callable[[Sequence[Sample]], Batch]
 
 
+@dataclass
 class ShuffledStream:
     """Random batches of an indexed data set, each sample once per epoch; what does not fill a batch is left out.
 
@@ -69,25 +71,17 @@ class ShuffledStream:
     Python's generators, which are seeded for each sample. An unreadable sample is replaced by the next one.
     """
 
-    def __init__(
-        self,
-        samples: Samples,
-        transform: Transform,
-        batch: int,
-        seed: int = 0,
-        ranks: Ranks = ALONE,
-        workers: int = 0,
-        collate: "Collate | None" = None,
-        groups: Sequence[int] | None = None,
-    ):
-        if batch % ranks.world:
-            raise ValueError(f"a batch of {batch} cannot be shared evenly by {ranks.world} processes")
-        if len(samples) < batch:
-            raise ValueError(f"a batch of {batch} needs as many samples, the data has {len(samples)}")
-        self.batch, self.seed, self.ranks = batch, seed, ranks
-        self.samples, self.transform, self.workers = samples, transform, workers
-        self.collate = collate or stacked
-        self.groups = groups
+    samples: Samples
+    transform: Transform
+    batch: int
+    seed: int = 0
+    ranks: Ranks = ALONE
+    workers: int = 0
+    collate: Collate | None = None
+    groups: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        check_batch(self.batch, self.ranks, len(self.samples))
 
     def __len__(self) -> int:
         return len(self.samples) // self.batch
@@ -98,7 +92,7 @@ class ShuffledStream:
             _Transformed(self.samples, self.transform, self.seed, number),
             batch_sampler=self._own(self._batches(number)[skip:]),  # pyright: ignore[reportArgumentType]
             num_workers=self.workers,
-            collate_fn=self.collate,
+            collate_fn=self.collate or stacked,
             pin_memory=torch.cuda.is_available(),
             prefetch_factor=4 if self.workers else None,
         )
@@ -122,6 +116,13 @@ class ShuffledStream:
         share = self.batch // self.ranks.world
         first = self.ranks.rank * share
         return [indices[first : first + share] for indices in batches]
+
+
+def check_batch(batch: int, ranks: Ranks, samples: int) -> None:
+    if batch % ranks.world:
+        raise ValueError(f"a batch of {batch} cannot be shared evenly by {ranks.world} processes")
+    if samples < batch:
+        raise ValueError(f"a batch of {batch} needs as many samples, the data has {samples}")
 
 
 def seed_of(*numbers: int) -> int:
@@ -159,9 +160,12 @@ def listed(samples: Sequence[Sample]) -> Batch:
     )
 
 
+@dataclass
 class _Transformed(Dataset[Sample]):
-    def __init__(self, samples: Samples, transform: Transform, seed: int, epoch: int):
-        self.samples, self.transform, self.seed, self.epoch = samples, transform, seed, epoch
+    samples: Samples
+    transform: Transform
+    seed: int
+    epoch: int
 
     def __len__(self) -> int:
         return len(self.samples)

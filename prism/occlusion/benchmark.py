@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from prism.data.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from prism.data.preprocessing import IMAGENET_MEAN, IMAGENET_STD, normalise
 from prism.metrics.significance import balanced_mean, bootstrap_interval, calibration_error
 from prism.model.backbone import Prism
 from prism.occlusion.hiding import Images, Occluded
@@ -90,10 +90,10 @@ class OcclusionBenchmark(Benchmark):
             loader = DataLoader(shown, batch_sampler=own, num_workers=self.workers)
             for places, (images, labels) in zip(own, loader, strict=True):
                 images, labels = images.to(self.device), labels.to(self.device)
+                names = [shown.name(place) for place in places]
                 for subject in subjects:
-                    mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in subject[3:])
-                    names = [shown.name(place) for place in places]
-                    parts[subject.name, subject.run].append(_answers(subject, (images - mean) / std, labels, names))
+                    seen = normalise(images, subject.mean, subject.std)
+                    parts[subject.name, subject.run].append(_answers(subject, seen, labels, names))
         everyones = self.everyones(parts)
         return {key: _joined(found for theirs in everyones for found in theirs[key]) for key in parts}
 

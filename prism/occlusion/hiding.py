@@ -1,6 +1,7 @@
 """Masking and filling, the one place where an image loses pixels; and any data set with parts hidden."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -48,22 +49,18 @@ def hide(
     return fill(image, mask, filling, torch.tensor(mean), other, generator)
 
 
+@dataclass
 class Occluded(Dataset[Any]):
     """A data set under one setting: image (3, H, W) in [0, 1] with its hidden pixels filled, and its target.
 
     What is hidden depends on the image's index in the whole set and the seed, and on nothing else.
     """
 
-    def __init__(
-        self,
-        images: Images,
-        setting: Setting,
-        filling: Fill = "mean",
-        seed: int = 0,
-        mean: Sequence[float] = IMAGENET_MEAN,
-    ):
-        self.images, self.setting, self.seed, self.mean = images, setting, seed, mean
-        self.filling: Fill = filling
+    images: Images
+    setting: Setting
+    filling: Fill = "mean"
+    seed: int = 0
+    mean: Sequence[float] = IMAGENET_MEAN
 
     def __len__(self) -> int:
         return len(self.images)

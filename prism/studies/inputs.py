@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prism.analysis.pairs import Pair, batches, normalise
+from prism.analysis.pairs import Pair, batches
+from prism.data.preprocessing import normalise
 from prism.model.backbone import Prism
 from prism.model.creation import Checkpoint, find_checkpoints
 from prism.occlusion.benchmark import OcclusionBenchmark

@@ -10,8 +10,8 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 
 from prism.analysis.drawing import spotlit
-from prism.analysis.pairs import normalise
 from prism.analysis.prototypes import atlas, usage
+from prism.data.preprocessing import normalise
 from prism.model.backbone import Prism
 from prism.reporting.figures import pixels
 from prism.studies import study as s

@@ -9,8 +9,8 @@ import torch
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from prism.analysis.pairs import normalise
 from prism.analysis.similarity import has_stages, similarities
+from prism.data.preprocessing import normalise
 from prism.metrics.significance import bootstrap_interval
 from prism.studies import study as s
 

@@ -5,8 +5,9 @@ import torch
 from PIL import Image
 
 from prism.analysis.drawing import Line, sheet
-from prism.analysis.pairs import Pairs, normalise
+from prism.analysis.pairs import Pairs
 from prism.analysis.slots import summary, winners
+from prism.data.preprocessing import normalise
 from prism.model.backbone import Prism
 from prism.reporting.figures import pixels
 from prism.studies import study as s

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from prism.analysis.pairs import Pair, hide, normalise
+from prism.analysis.pairs import Pair, hide
 from prism.analysis.variants import switched
 from prism.app.explanation import Answer, Choice, explain, twin
 from prism.app.networks import Players, open_players
+from prism.data.preprocessing import normalise
 from prism.data.scenes import render_scene
 from prism.occlusion.benchmark import CLEAN, Setting
 from prism.occlusion.masks import mask_generator

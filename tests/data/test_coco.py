@@ -135,12 +135,12 @@ def test_what_nobody_asked_for_is_left_behind(tmp_path: Path):
         deep = [deep]
     more = dict(ignore="banana", score=float("nan"), lvis_mark=deep, occluded=1, masked="yes", hidden=float("nan"))
     images = [dict(id=5, file_name="a.png", width=WIDTH, height=HEIGHT, licence=deep)]
-    pictures = opened(tmp_path, [annotation(1, **more), annotation(2, bbox=deep)], images=images,
+    found = opened(tmp_path, [annotation(1, **more), annotation(2, bbox=deep)], images=images,
                       categories=[dict(id=7, name=deep)])  # fmt: skip
-    assert {*pictures.annotations(0)[0]} == {*annotation(1), "occluded"}
-    assert {*pictures.image(0)} == {"id", "file_name", "width", "height"}
-    assert pictures.classes == ["7"]
-    assert len(pictures.summary()) < 200
+    assert {*found.annotations(0)[0]} == {*annotation(1), "occluded"}
+    assert {*found.image(0)} == {"id", "file_name", "width", "height"}
+    assert found.classes == ["7"]
+    assert len(found.summary()) < 200
 
 
 def test_boxes_alone_do_for_boxes(tmp_path: Path):

@@ -151,7 +151,7 @@ def spoil(root: Path, how: str) -> None:
         ("twins", r"a\.jpg and .*a\.png cannot be told apart"),
         ("text", r"a\.png cannot be read as a mask"),
         ("no classes", r"no .*classes\.txt"),
-        ("nameless", "tell at most 255 classes, got 0"),
+        ("nameless", "hold at most 255 classes, got 0"),
         ("empty", "no labelled images in"),
     ],
 )

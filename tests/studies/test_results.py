@@ -1,6 +1,7 @@
 """All studies from scratch, as small as possible, and single studies from the command line."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,6 +132,17 @@ def test_a_study_of_given_weights(weights: dict[str, str], tmp_path: Path, capsy
     assert "top-1 accuracy is prism_nano" in capsys.readouterr().out
     ask("similarity", weights["prism"], out=tmp_path)
     assert "no second model" in (tmp_path / "similarity.md").read_text()
+
+
+def test_a_table_of_the_paper_is_the_page_of_prism_occlusion(weights: dict[str, str], tmp_path: Path):
+    models, few = [weights["prism"], weights["baseline"]], ["--limit", "3", "--workers", "0"]
+    main(["study", "table1", *models, *few, "--out", str(tmp_path / "study")])
+    main(["occlusion", *models, "--data", "scenes", *few, "--out", str(tmp_path / "occlusion")])
+    table, rows = read_csv(tmp_path / "study" / "table1.csv"), read_csv(tmp_path / "occlusion" / "occlusion.csv")
+    assert [{name: row[name] for name in row if name != "note"} for row in table] == rows
+    pages = [(tmp_path / name / "report.html").read_text() for name in ("study", "occlusion")]
+    made, other = (re.findall("<h2>([^<]*)", page) for page in pages)
+    assert ["Accuracy", *made] == sorted(other, key=lambda heading: heading != "Accuracy"), "its title stands there"
 
 
 def test_a_new_study_is_one_file_and_one_line(weights: dict[str, str], tmp_path: Path, monkeypatch, capsys):

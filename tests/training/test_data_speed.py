@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from prism.training.data_speed import measure, trainer
-from tests.model.small import pictures, small_prism
+from tests.model.small import random_images, small_prism
 from tests.training.small import small_recipe
 
 
@@ -25,8 +25,8 @@ def test_a_timed_step_trains_a_copy_at_the_given_steps():
     model.head.fc.register_forward_hook(lambda fc, *_: heads.append(fc.weight.detach().clone()))  # pyright: ignore
     run = trainer(model, (2.0, 3.0, 1.0, 2.0))
     with torch.inference_mode():
-        run(pictures(2, 32, 32))
-        run(pictures(2, 32, 32))
+        run(random_images(2, 32, 32))
+        run(random_images(2, 32, 32))
     assert len(asked) == 2 * (2 + 3 + 1 + 2)
     assert not heads[0].equal(heads[1])
     assert heads[0].equal(model.head.fc.weight)

@@ -61,8 +61,8 @@ def test_a_run_leaves_logs_weights_and_a_report(tmp_path: Path):
 def test_epochs_that_are_not_judged_leave_a_gap_in_the_table(tmp_path: Path):
     run(small_recipe(tmp_path, epochs=3, eval_every=2))
     with (tmp_path / "epochs.csv").open() as file:
-        judged = [bool(row["val top-1"]) for row in csv.DictReader(file)]
-    assert judged == [False, True, True]  # the last one always is
+        evaluated = [bool(row["val top-1"]) for row in csv.DictReader(file)]
+    assert evaluated == [False, True, True]  # the last one always is
     assert (tmp_path / "report.html").exists()
 
 

@@ -129,22 +129,22 @@ function showSample(button) {
   show(find("img", button).src, button.dataset.truth, button.dataset);
 }
 
-/** The middle square of a picture, small: what the network looks at, and all that is sent. */
-function squared(picture, width, height) {
+/** The middle square of an image, small: what the network sees, and all that is sent. */
+function squared(image, width, height) {
   const side = CROP * Math.min(width, height), small = Math.max(1, Math.min(SIDE, Math.round(side)));
   const [sheet, context] = blank(small);
   context.imageSmoothingQuality = "high";
   context.fillStyle = "white";
   context.fillRect(0, 0, small, small);
-  context.drawImage(picture, (width - side) / 2, (height - side) / 2, side, side, 0, 0, small, small);
+  context.drawImage(image, (width - side) / 2, (height - side) / 2, side, side, 0, 0, small, small);
   return sheet.toDataURL();
 }
 
 async function openFile(file) {
   stopWebcam();
   try {
-    const picture = await createImageBitmap(file);
-    show(squared(picture, picture.width, picture.height));
+    const image = await createImageBitmap(file);
+    show(squared(image, image.width, image.height));
   } catch {
     message.textContent = `${file.name} is not an image that this browser can open.`;
   }

@@ -7,6 +7,7 @@ Which objects are hidden does not depend on how much of them is. What is asked f
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,26 +72,23 @@ class Covered(NamedTuple):
     cover: Cover
 
 
+@dataclass
 class CoveredImages(Dataset[Covered]):
     """Annotated images with a share of two objects hidden; with share 0 nothing is, but the two are chosen.
 
     With `visible` the truth is what is left to see; an object of which nothing is left is not asked for.
     """
 
-    def __init__(
-        self,
-        images: Annotated,
-        share: float,
-        filling: Fill = "mean",
-        seed: int = 0,
-        visible: bool = False,
-        mean: Sequence[float] = IMAGENET_MEAN,
-    ):
-        if not 0 <= share <= 1:
-            raise ValueError(f"share must lie between 0 and 1, got {share}")
-        self.images, self.share, self.seed, self.visible = images, share, seed, visible
-        self.filling: Fill = filling
-        self.mean = mean
+    images: Annotated
+    share: float
+    filling: Fill = "mean"
+    seed: int = 0
+    visible: bool = False
+    mean: Sequence[float] = IMAGENET_MEAN
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share must lie between 0 and 1, got {self.share}")
 
     def __len__(self) -> int:
         return len(self.images)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from prism.data.label_maps import VOID, LabelledImages, Sides
+from prism.data.preprocessing import normalise
 from prism.data.sources import Labelled, name_of
 from prism.metrics import complexity
 from prism.metrics.iou import Counts, added, class_rows, count, scores
@@ -79,10 +80,9 @@ def count_pixels(
 
 def label_pixels(subject: Subject, images: Tensor, classes: int, names: Sequence[str]) -> Tensor:
     """The class of every pixel, (B, H, W)."""
-    mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (subject.mean, subject.std))
     # one parameter tells the width of all: a float64 run is evaluated in float64
     dtype = next((p.dtype for p in subject.model.parameters()), images.dtype)
-    found = subject.model(((images - mean) / std).to(dtype))
+    found = subject.model(normalise(images, subject.mean, subject.std).to(dtype))
     if found.shape[1] != classes:
         raise ValueError(f"{subject.name} knows {found.shape[1]} classes, the data has {classes}")
     check_finite(subject.name, found, names.__getitem__)

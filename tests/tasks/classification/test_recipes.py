@@ -73,7 +73,7 @@ def test_a_folder_trains_any_timm_model_and_names_its_classes(tmp_path: Path):
     assert found.network == {}
 
 
-def test_what_is_held_out_is_judged_and_never_trained_on(tmp_path: Path):
+def test_what_is_held_out_is_evaluated_and_never_trained_on(tmp_path: Path):
     data = str(folder_of_classes(tmp_path / "data"))
     held, rest, whole = (
         [images.name(n) for n in range(len(images))]
@@ -87,7 +87,7 @@ def test_what_is_held_out_is_judged_and_never_trained_on(tmp_path: Path):
     assert not {name for batch in job.stream.epoch(0, 0) for name in batch.names} & {*held}
 
 
-def test_shards_train_and_are_judged(tmp_path: Path):
+def test_shards_train_and_are_evaluated(tmp_path: Path):
     for split in ("train", "val"):
         with tarfile.open(tmp_path / f"{split}-0.tar", "w") as archive:
             for number in range(16):

@@ -197,9 +197,9 @@ def test_batches_and_workers_change_nothing(images: SceneImages):
 
 
 def test_detectors_can_be_trained_after_they_were_judged(images: SceneImages):
-    judged = subject(images)
-    DetectionBenchmark(images, settings=settings_of((0,)), device="cpu:0").run([judged])
-    sum(weight.sum() for weight in judged.network.parameters()).backward()
+    tested = subject(images)
+    DetectionBenchmark(images, settings=settings_of((0,)), device="cpu:0").run([tested])
+    sum(weight.sum() for weight in tested.network.parameters()).backward()
 
 
 def test_an_interrupted_run_goes_on(images: SceneImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
