@@ -152,7 +152,7 @@ def measure(server: Server, visitors: int, seconds: float) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--visitors", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--out", type=Path, default=Path("results/reliability/page.csv"))

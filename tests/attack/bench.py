@@ -63,7 +63,7 @@ class Bench:
     def prism(self) -> Path:
         from prism.data.scenes import SHAPES
 
-        arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in TINY.items()}
+        arguments: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in TINY.items()}
         network = timm.create_model("prism_nano", num_classes=len(SHAPES), **arguments)
         metadata = Metadata(model="prism_nano", network=TINY, classes=list(SHAPES), preprocessing={"size": 32})
         return self._saved("prism", network, metadata)
@@ -111,7 +111,7 @@ class Bench:
     def coco(self) -> dict[str, Any]:
         """What describes two of the images below `objects`."""
         square = [[2, 3, 20, 3, 20, 12, 2, 12]]
-        objects = [
+        objects: list[dict[str, Any]] = [
             dict(id=n, image_id=1 + n % 2, category_id=7, bbox=[2, 3, 18, 9], area=162, iscrowd=0, segmentation=square)
             for n in range(4)
         ]
