@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from prism.model.metadata import Metadata
 from prism.tasks.segmentation.network import SemanticFPN
 from tests.attack.outcome import attempt
+from tests.export.test_refusals import MEAN, stranger
 
 CLASSES = ["red", "green", "blue"]
 SHAPES = ["disc", "ring", "triangle", "square"]
@@ -81,6 +82,11 @@ class Bench:
         design = Design("test_convnext", width=8, anchor=8, sizes=(32,), longest=32)
         network = build_network(design, len(CLASSES))
         return self._saved("detector", network, describe(network, design, CLASSES, [1, 2, 3], {}))
+
+    @cached_property
+    def exported(self) -> Path:
+        """For onnxruntime: the mean of each colour as the logits of three classes."""
+        return stranger(self.root / "network.onnx", "side", [(*MEAN, "logits")], json.dumps(CLASSES))
 
     @cached_property
     def folders(self) -> Path:

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+import onnx
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -67,6 +68,7 @@ class Campaign:
             self.masks: 3,
             self.kept: 1,
             self.tensors: 3,
+            self.exported: 2,
             self.shards: 1,
             self.saved: 1,
             self.folder: 1,
@@ -158,6 +160,18 @@ class Campaign:
         if random.random() < 0.4:
             path.write_bytes(mutate_bytes(path.read_bytes(), random))
         return self._shown(task, path, place)
+
+    def exported(self, random: Random, place: Path) -> tuple[list[str], Outcome]:
+        """A file for another engine, with other metadata or other bytes."""
+        made = onnx.load(self.bench.exported)
+        entry = random.choice(made.metadata_props)
+        if random.random() < 0.5:
+            entry.value = mutate_json({"": json.loads(entry.value)}, random)[5:-1]
+        whole = made.SerializeToString()
+        path = place / "network.onnx"
+        path.write_bytes(whole if random.random() < 0.4 else mutate_bytes(whole, random))
+        words = ["predict", "--engine", "onnx", str(path), str(self.bench.picture), "--out", str(place / "out")]
+        return self._told(words, place)
 
     def options(self, random: Random, place: Path) -> tuple[list[str], Outcome]:
         """A good command with one or two options that are not, by what its own help says of their types."""

@@ -26,10 +26,12 @@ COMMON: dict[str, Any] = dict(steps=STEPS, length=40, batch=8, clip=1.0, weight_
 
 def recipes(out: Path) -> list[Recipe]:
     detection = replace(scenes_retinanet(), sizes=(64,), longest=64, width=16, norm=False, warmup=0.0)
+    regions = replace(detection, head="maskrcnn", proposals=30, regions=8, width=8)
     segmentation = replace(scenes_semfpn(), size=32, width=16, warmup=0.0)
     return [
         small_recipe(out / "classification", **COMMON),
         replace(detection, out=out / "detection", network=NETWORK, **COMMON),
+        replace(regions, out=out / "maskrcnn", network=NETWORK, **COMMON | dict(batch=4, length=20)),
         replace(segmentation, out=out / "segmentation", network=NETWORK, **COMMON),
     ]
 
@@ -81,7 +83,7 @@ def test_two_ranks_equal_one(tmp_path: Path, one: Path, sharded: bool):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     mp.spawn(worker, (2, port, str(tmp_path), sharded), nprocs=2)
-    for task in ("classification", "detection", "segmentation"):
+    for task in ("classification", "detection", "maskrcnn", "segmentation"):
         expected, found = (checkpoint.read(checkpoint.saved(out / task / "checkpoints")[-1]) for out in (one, tmp_path))
         assert found["step"] == expected["step"] == STEPS
         codes = [key for key in expected["learner"] if key.endswith("codebook.codes")]

@@ -35,7 +35,8 @@ def training_transform(flip: bool = True) -> Callable[[Image.Image, Target], tup
             kept["boxes"] = boxes
             if "masks" in kept:
                 kept["masks"] = kept["masks"].flip(-1)
-        return pixels, kept
+        # by which Mask R-CNN draws what it is trained on, whichever process sees the image
+        return pixels, kept | {"draw": int(torch.randint(2**62, ()))}
 
     return transform
 

@@ -1,9 +1,10 @@
 """The loss of detection."""
 
+import torch
 from torch import Tensor
 
 from prism.tasks.detection.network import DetectionNetwork
-from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_steps, prism_losses
+from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_over_ranks, mean_steps, prism_losses
 
 
 class Detector(Learner):
@@ -17,6 +18,10 @@ class Detector(Learner):
         network = self.network
         assert isinstance(network, DetectionNetwork)
         losses = network(images, targets)
+        if counted := network.counted():  # of all processes, so that an object counts alike in each of them
+            counts = torch.stack([*counted.values()]).to(losses["loss_mask"].dtype)
+            shares = counts / mean_over_ranks(counts).clamp(min=1)
+            losses |= {name: losses[name] * share for name, share in zip(counted, shares, strict=True)}
         trace = network.maps.take_trace()
         if trace is None:
             return Outcome(losses, {})

@@ -13,6 +13,7 @@ import torch
 from timm.data import resolve_data_config
 from torch import Tensor, nn
 from torchvision.models.detection import MaskRCNN, RetinaNet
+from torchvision.models.detection._utils import BalancedPositiveNegativeSampler
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
@@ -93,6 +94,8 @@ class DetectionNetwork(nn.Module):
 
     def forward(self, images: Sequence[Tensor], targets: Sequence[dict[str, Tensor]] | None = None) -> Any:
         if self.training:
+            for place, sampler in enumerate(self.samplers):
+                sampler.seeds = [place + int(target.get("draw", 0)) for target in targets or ()]
             return self.detector(list(images), targets)
         found: list[Any] = [None] * len(images)
         for places in _of_one_size(images):
@@ -101,6 +104,20 @@ class DetectionNetwork(nn.Module):
                 found[place] = {name: values[named] for name, values in result.items()}
         return found
 
+    @property
+    def samplers(self) -> "list[_Sampler]":
+        """Of Mask R-CNN: what its proposals are trained on, and its regions."""
+        parts: Any = (self.detector.rpn, self.detector.roi_heads) if isinstance(self.detector, MaskRCNN) else ()
+        return [part.fg_bg_sampler for part in parts]
+
+    def counted(self) -> dict[str, Tensor]:
+        """Over how many each loss of the last training batch is a mean, where images differ in it."""
+        if not self.finds_masks:
+            return {}
+        (anchors, _), (regions, objects) = (sampler.counts for sampler in self.samplers)
+        of_regions = {"loss_classifier": regions, "loss_box_reg": regions, "loss_mask": objects}
+        return {"loss_objectness": anchors, "loss_rpn_box_reg": anchors} | of_regions
+
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Of the backbone."""
         self.maps.backbone.set_grad_checkpointing(enable)
@@ -108,6 +125,26 @@ class DetectionNetwork(nn.Module):
     def no_weight_decay(self) -> set[str]:
         prism = find_prism(self)
         return {f"detector.backbone.backbone.body.{name}" for name in prism.no_weight_decay()} if prism else set()
+
+
+class _Sampler(BalancedPositiveNegativeSampler):
+    """torchvision's, but what it draws of an image follows from a seed of that image's own: see `counted` too."""
+
+    seeds: Sequence[int] = ()
+
+    def __call__(self, matched_idxs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        drawn: list[list[Tensor]] = []
+        for seed, matched in zip(self.seeds, matched_idxs, strict=True):
+            generator = torch.Generator().manual_seed(seed)
+            order = torch.randperm(len(matched), generator=generator).to(matched.device)
+            positive = order[matched[order] >= 1][: int(self.batch_size_per_image * self.positive_fraction)]
+            negative = order[matched[order] == 0][: self.batch_size_per_image - len(positive)]
+            nothing = torch.zeros_like(matched, dtype=torch.uint8)
+            drawn.append([nothing.index_fill(0, chosen, 1) for chosen in (positive, negative)])
+        positives, negatives = ([*part] for part in zip(*drawn, strict=True))
+        objects = torch.cat(positives).sum()
+        self.counts = objects + torch.cat(negatives).sum(), objects
+        return positives, negatives
 
 
 def build_network(design: Design, classes: int, **arguments: Any) -> DetectionNetwork:
@@ -210,6 +247,10 @@ def _mask_rcnn(design: Design, backbone: PyramidBackbone, classes: int) -> MaskR
         mask_head=MaskRCNNHeads(width, (width,) * 4, 1, _norm(design.norm)),
         mask_predictor=MaskRCNNPredictor(width, width, everything),
     )
+    trained: Any = (detector.rpn, detector.roi_heads)
+    for owner in trained:
+        theirs = owner.fg_bg_sampler
+        owner.fg_bg_sampler = _Sampler(theirs.batch_size_per_image, theirs.positive_fraction)
     for part in ("rpn.head", "roi_heads.box_predictor", "roi_heads.mask_predictor"):
         _answer_in_float32(detector.get_submodule(part))
     return detector
