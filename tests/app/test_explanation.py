@@ -64,7 +64,8 @@ def test_the_answers_are_the_networks_own(players: Players):
 
 def test_nothing_hidden_changes_nothing(players: Players):
     found = explain(players, hide(scene(), CLEAN, mask_generator(0, 0), COLOUR))
-    assert all(a.choices == b.choices for a, b in zip(*(r.answers for r in found.readings[:2]), strict=True))
+    for whole, hidden in zip(*(reading.answers for reading in found.readings[:2]), strict=True):
+        assert dict(hidden.choices) == pytest.approx(dict(whole.choices), abs=1e-5)  # a batch may round in its last bit
     for stage in found.stages:
         np.testing.assert_allclose(stage.whole, stage.hidden, atol=1e-5)
 
