@@ -86,7 +86,7 @@ def visit(browser: Browser, address: str) -> Iterator[Visit]:
 def said(page: Page, column: int, network: int = 0) -> list[str]:
     """The bars of a network, 0 is PRISM, in a column of the comparison."""
     return page.locator(".reading").nth(column).locator(".answer").nth(network).locator("li .bar").evaluate_all(
-        "bars => bars.map(bar => bar.parentElement.innerText + bar.style.width)"
+        "bars => bars.map(bar => bar.parentElement.textContent + bar.style.width)"
     )  # fmt: skip
 
 
