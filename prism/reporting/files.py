@@ -13,6 +13,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.partial")
     try:
+        if path.exists() and not path.is_file():  # putting a file in its place would do away with /dev/null
+            raise OSError("it is a folder, a device or a pipe")
         write(unfinished)
         _to_disk(unfinished)
         unfinished.replace(path)

@@ -30,7 +30,7 @@ def test_info_of_prism_and_of_a_timm_model():
 def test_speed_writes_its_tables(tmp_path: Path):
     out = tmp_path / "a" / "b"
     succeed("speed", "prism_nano", "prism_nano@5", "resnet10t", "--size", "32", "--batch", "1,2", "--repeats", "2",
-            "--steps", "2.5,3.2,3.7,2.5", "--out", str(out))  # fmt: skip
+            "--steps", "2.5,3.2,3.7,2.5", "--threads", "1", "--out", str(out))  # fmt: skip
     with (out / "speed.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["model"] for row in rows] == ["prism_nano"] * 2 + ["prism_nano@5"] * 2 + ["resnet10t"] * 2

@@ -61,7 +61,7 @@ def test_default_cfg_names_real_layers():
         weights = model.state_dict()
         assert f"{cfg['classifier']}.weight" in weights
         assert f"{cfg['first_conv']}.weight" in weights
-        side = 64 if name == "prism_nano" else 224  # nano's card is that of its weights
+        side = 112 if name == "prism_nano" else 224  # nano's card is that of its weights
         assert resolve_data_config(model=model)["input_size"] == (3, side, side)
 
 
