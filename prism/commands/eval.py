@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tyro.conf import Positional
 
@@ -11,7 +10,7 @@ from prism.model.checks import Count, Workers
 
 
 def run(words: Sequence[str]) -> None:
-    Options: Any = options_class("evaluation")
+    Options = options_class("evaluation")
 
     def evaluate(
         models: Positional[list[str]],

@@ -12,7 +12,7 @@ from prism.tasks.parsing import numbers, whole_numbers
 
 
 def run(words: Sequence[str]) -> None:
-    Options: Any = options_class("occlusion")
+    Options = options_class("occlusion")
 
     def occlusion(
         models: Positional[list[str]],
