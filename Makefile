@@ -15,19 +15,19 @@ setup: .venv/ready
 demo: setup  ## two minutes: shipped weights under occlusion, slot maps, a short training, one report
 	$(BIN)/python examples/demo.py
 
-test: setup  ## by two workers of one thread each; TESTS=--no-skips fails where a test is skipped
+test: setup  ## two workers with one thread each; TESTS=--no-skips fails where a test is skipped
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
 
 attack: setup  ## ten minutes of bad inputs on one core: counts into results/reliability
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.attack --seed 0 --minutes 10 --out results/reliability
 
-audit: setup  ## known vulnerabilities of the pinned packages, where the index of advisories can be reached
+audit: setup  ## known vulnerabilities in the pinned packages, if the advisory database can be reached
 	@found=$$($(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip --progress-spinner off 2>&1); code=$$?; \
 	if [ $$(echo "$$found" | grep -c "could not be audited") -ge $$(grep -c == constraints.txt) ]; \
-	then echo "the index of advisories cannot be reached: nothing was audited"; \
+	then echo "the advisory database cannot be reached: nothing was audited"; \
 	else echo "$$found"; exit $$code; fi
 
-torture: setup  ## trainings killed 100 times must end as undisturbed ones; into results/reliability, see there for how long
+torture: setup  ## trainings killed 100 times must end like undisturbed ones; results/reliability has counts and times
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
 
 check: setup
@@ -51,5 +51,5 @@ bench: setup  ## the tables under results/speed, on an idle machine; BENCH="--th
 	$(BIN)/prism speed prism_tiny@5 prism_tiny@2.5 $(BENCH) --out results/speed/steps
 	$(BIN)/prism speed prism_tiny $(STEPS) --size 224,448 $(BENCH) --out results/speed/resolution
 
-results: setup  ## the trainings of results/imagenette-112: DATA=path/to/imagenette2-160; a day of one core, resumed at will
+results: setup  ## the trainings of results/imagenette-112: DATA=path/to/imagenette2-160; a day on one core, can be interrupted and resumed
 	results/imagenette-112/run

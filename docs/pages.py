@@ -8,7 +8,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-SHOWN = {".md", ".csv", ".png", ".json", ".svg"}
+SHOWN = {".md", ".csv", ".png", ".json", ".svg", ""}  # the last are scripts, such as results/imagenette-112/run
 
 
 def on_config(config: Any) -> Any:
@@ -24,7 +24,7 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Files, config: Any) -> Files:
     for path in sorted((ROOT / "results").rglob("*")):
-        if path.suffix in SHOWN:
+        if path.is_file() and path.suffix in SHOWN:
             files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
     for room in rooms():
         files.append(File.generated(config, f"api/{room}.md", content=reference(room)))

@@ -22,10 +22,10 @@ NEXT = f"""
 Done. Open {OUT}/report.html in a browser. What to try next:
 
   prism app                                   hide parts of an image yourself, in the browser
-  prism predict photo.jpg                     one of ten things, by the weights for photographs
+  prism predict photo.jpg                     classify a photo (ten classes)
   prism occlusion resnet18 --pretrained --data FOLDER --split val      how robust is another model?
-  prism train scenes                          the whole training, about a quarter of an hour
-  make docs                                   the documentation, into build/docs
+  prism train scenes                          the full training, about a quarter of an hour
+  make docs                                   build the documentation in build/docs
 """
 
 
@@ -47,7 +47,7 @@ def interrupt(command: str, sign: Path) -> None:
     if running.poll() is None:
         running.send_signal(signal.SIGINT)
         running.wait()
-        print("Interrupted on purpose, after a checkpoint. The same command goes on from there:", flush=True)
+        print("Interrupted on purpose, after a checkpoint. The same command resumes from there:", flush=True)
 
 
 def report() -> None:
@@ -63,7 +63,7 @@ def report() -> None:
             OUT / "occlusion" / "examples.png",
         ),
         Section(
-            "Accuracy, the more is hidden",
+            "Accuracy as more is hidden",
             "Dashed: published values of larger models on ImageNet, for reference.",
             OUT / "occlusion" / "occlusion.png",
         ),
@@ -72,7 +72,11 @@ def report() -> None:
             "Which slot won which part of a scene, stage by stage and step by step: whole, and behind a block.",
             OUT / "slots" / "slots.png",
         ),
-        Section("Thirty steps of training", "Interrupted after a third, and resumed.", OUT / "training" / "curves.png"),
+        Section(
+            "Thirty steps of training",
+            "Interrupted after ten steps, and resumed.",
+            OUT / "training" / "curves.png",
+        ),
         Section("Commands", "", [{"command": command} for command in (OCCLUSION, SLOTS, TRAINING)]),
     ]
     write_report(OUT, "PRISM: the demo", sections)

@@ -83,7 +83,7 @@ def _stage(number: int, stage: StageResult, examples: Examples | None) -> dict[s
         grid=stage.whole.shape[-2:],
         maps=[
             ("whole", [list(_shapes(shares, {})) for shares in stage.whole]),
-            ("hidden", [list(_shapes(shares, codes)) for shares in stage.hidden]),
+            ("occluded", [list(_shapes(shares, codes)) for shares in stage.hidden]),
         ],
         prototypes=None if stage.recalled is None else _prototypes(number, stage.recalled, examples),
     )

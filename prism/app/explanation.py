@@ -77,7 +77,7 @@ def explain(players: Players, pair: Pair) -> Explanation:
     if other is not None:
         for own, logits in zip(answers[:2], other.model(normalise(images, other.mean, other.std)), strict=True):
             own.append(Answer(other.name, _likeliest(logits, players.titles), players.baseline_macs))
-    titles = ("whole", "hidden", "hidden, without memory", "hidden, one step")
+    titles = ("whole image", "occluded", "occluded, memory off", "occluded, one step")
     return Explanation(
         pair,
         [Reading(*each) for each in zip(titles, answers, strict=True)],

@@ -11,6 +11,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from prism.analysis.prototypes import Prototype, atlas
 from prism.app.intake import as_pixels, square, to_url
 from prism.app.networks import Players
+from prism.app.rendered import golf_ball, parachute
 from prism.app.stories import STORIES, Story
 from prism.data.images import read_image, unit_pixels
 from prism.data.preprocessing import normalise
@@ -36,7 +37,7 @@ class Examples(NamedTuple):
 
 
 def samples(players: Players, folder: Path | None, stories: bool = False) -> list[Sample]:
-    """Images of the folder; without one, scenes for a network that knows their shapes, and a portrait for others.
+    """Images of the folder; without one, scenes for a network that knows their shapes, rendered images for others.
 
     The stories are told of the weights that the package carries, and of no others.
     """
@@ -44,10 +45,16 @@ def samples(players: Players, folder: Path | None, stories: bool = False) -> lis
         return [_from_file(file, players) for file in _spread(image_files(folder), CHOICE)]
     if players.know_scenes:
         return [_from_scene(players, story) for story in (STORIES if stories else map(Story, range(CHOICE)))]
+    ball, canopy = to_url(golf_ball()), to_url(parachute())
+    found = [
+        Sample(ball, "80% of patches hidden", _known(players, "golf ball"), Setting("PatchMask", 0.8), seed=1),
+        Sample(canopy, "all but a block hidden", _known(players, "parachute"), Setting("OnlyOne", 112), seed=1),
+        Sample(ball, "nothing hidden: paint over it", _known(players, "golf ball")),
+    ]
     portrait = Path(get_sample_data("grace_hopper.jpg", asfileobj=False))  # a work of the US Navy: free for all
-    if not portrait.exists():  # some distributions leave it out
-        return [_from_scene(players, Story(0))]
-    return [Sample(to_url(square(read_image(portrait))), "Grace Hopper: not something this network knows")]
+    if portrait.exists():  # some distributions leave it out
+        found.append(Sample(to_url(square(read_image(portrait))), "a portrait: not one of its classes"))
+    return found
 
 
 def examples(players: Players, folder: Path | None) -> Examples | None:
@@ -85,6 +92,10 @@ def _from_file(file: Path, players: Players) -> Sample:
     """The name of the folder is the truth where it is a class."""
     truth = dict(zip(players.classes, players.titles, strict=True)).get(file.parent.name, "")
     return Sample(to_url(square(read_image(file))), truth or file.name, truth)
+
+
+def _known(players: Players, title: str) -> str:
+    return title if title in players.titles else ""
 
 
 def _from_scene(players: Players, story: Story) -> Sample:

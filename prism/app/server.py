@@ -65,7 +65,7 @@ class Queue:
 
     async def answer(self, request: Request, compute: Callable[..., Any], *arguments: Any) -> Any:
         if not self.places:
-            raise Refused(503, "Many visitors are waiting. The page asks again in a moment.")
+            raise Refused(503, "Many visitors are waiting. Trying again in a moment.")
         self.places -= 1
         try:
             async with self.turns:

@@ -53,17 +53,17 @@ class Story(NamedTuple):
 
 
 STORIES = (
-    Story(72, "right behind a block, where the baseline is wrong", BLOCK,
-          lambda told: told.right(told.whole, told.hidden) and told.wrong(told.baseline)),
-    Story(100, "it takes a step more here", BLOCK,
+    Story(178, "PRISM is right, the baseline is wrong", BLOCK,
+          lambda told: told.right(told.hidden) and told.wrong(told.baseline) and not told.right(told.brief)),
+    Story(100, "PRISM takes one more step", BLOCK,
           lambda told: told.right(told.whole, told.hidden) and _steps(told.hidden) > _steps(told.whole)),
     Story(70, "one step is not enough", BLOCK,
           lambda told: told.right(told.whole, told.hidden) and told.wrong(told.brief)),
-    Story(90, "it fails: sure, and wrong", BLOCK, lambda told: told.right(told.whole) and told.wrong(told.hidden)),
-    Story(50, "lightly covered: paint over it", CLEAN, lambda told: told.right(told.whole, told.baseline)),
-    Story(117, "heavily covered by other objects", CLEAN, lambda told: told.right(told.whole, told.baseline)),
-    Story(128, "three of ten patches hidden", PATCHES, lambda told: told.right(told.whole, told.hidden)),
-    Story(92, "all but a window hidden", WINDOW, lambda told: told.right(told.whole, told.hidden)),
+    Story(90, "PRISM is sure, and wrong", BLOCK, lambda told: told.right(told.whole) and told.wrong(told.hidden)),
+    Story(50, "nothing hidden: paint over it", CLEAN, lambda told: told.right(told.whole, told.baseline)),
+    Story(117, "covered by other objects", CLEAN, lambda told: told.right(told.whole, told.baseline)),
+    Story(128, "30% of patches hidden", PATCHES, lambda told: told.right(told.whole, told.hidden)),
+    Story(92, "all but a block hidden", WINDOW, lambda told: told.right(told.whole, told.hidden)),
 )  # fmt: skip
 
 

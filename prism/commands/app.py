@@ -13,14 +13,14 @@ def app(
     host: str = "127.0.0.1",
     port: Annotated[int, Range(1, 65_535)] = 7860,
 ) -> None:
-    """Hide parts of an image in the browser, and watch how the network's answer changes.
+    """Open the playground: hide parts of an image in the browser and see how the network's answer changes.
 
     Args:
-        checkpoint: weights of a PRISM classifier (safetensors); by default those that the package carries
-        baseline: weights of another model on the same classes, to compare with
-        examples: folder of images, to choose from and to show what prototypes stand for; visitors see them
-        host: 0.0.0.0 opens the page to the network
-        port: port of the page
+        checkpoint: weights of a PRISM classifier (safetensors); by default those shipped with the package
+        baseline: weights of another model, trained on the same classes, to compare with
+        examples: folder of sample images, also used to illustrate prototypes; every visitor can see them
+        host: address to listen on; 0.0.0.0 opens the page to the network
+        port: port to listen on
     """
     import torch
 

@@ -83,8 +83,8 @@ def test_names_are_text(players: Players):
 
 
 def test_without_examples_none_are_promised(players: Players, examples: Examples):
-    assert "parts of other images" not in drawing.results(explained(players), players, None, "")
-    assert "parts of other images" in drawing.results(explained(players), players, examples, "")
+    assert "regions of other images" not in drawing.results(explained(players), players, None, "")
+    assert "regions of other images" in drawing.results(explained(players), players, examples, "")
 
 
 def test_nothing_hidden_is_said(players: Players):

@@ -37,7 +37,7 @@ def test_without_a_file_those_of_the_package_play(monkeypatch):
     assert scenes.players.baseline.name == "pvt_v2_b0"
     assert [sample.note for sample in scenes.samples] == [story.note for story in STORIES]
     assert photographs.players.titles[0] == "tench"
-    assert "Grace Hopper" in photographs.samples[0].note
+    assert photographs.samples[0].truth == "golf ball"
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_an_answer_is_about_the_image_that_was_sent(client: TestClient):
     found = client.post("/answer", json={"set": "small", "image": RED, "truth": "<b>"}).json()["results"]
     whole = found.split("--whole:url(")[1].split(")")[0]
     assert read_url(whole).getcolors() == [(32 * 32, (255, 0, 0))]
-    assert "It shows: &lt;b&gt;" in found
+    assert "The right answer is &lt;b&gt;" in found
     hidden = client.post("/answer", json={"set": "small", "image": RED, "kind": "OnlyOne", "strength": 112, "seed": 3})
     assert "75% of the image is hidden" in hidden.json()["results"]
 

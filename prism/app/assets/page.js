@@ -4,9 +4,9 @@ const find = (selector, inside = document) => inside.querySelector(selector);
 const findAll = (selector, inside = document) => [...inside.querySelectorAll(selector)];
 const SIDE = 320, CROP = 0.875; // as intake.py has them
 const canvas = find("canvas"), pen = canvas.getContext("2d"), video = find("video"), chooser = find("input[type=file]");
-const results = find(".results"), message = find(".message"), amount = find(".strength");
+const results = find(".results"), headline = find(".headline"), message = find(".message"), amount = find(".strength");
 const state = { image: "", truth: "", seed: 0 };
-let strokes = [], stroke = null, asking = false, changed = false, step = null;
+let strokes = [], stroke = null, asking = false, changed = false, step = null, opening = null;
 
 // ---- asking: one question at a time, and always the newest
 
@@ -36,13 +36,15 @@ async function answer() {
     reply = await fetch("answer", { method: "POST", body: JSON.stringify(question), headers: { "Content-Type": "application/json" } });
     told = await reply.json();
   } catch {
-    message.textContent = "The playground does not answer. The page asks again in a moment.";
+    message.textContent = "The playground is not responding. Trying again in a moment.";
     return 3000;
   }
   message.textContent = told.error ?? "";
   if (reply.status === 503) return 2000;
   if (!reply.ok) return 0;
   results.innerHTML = told.results;
+  document.body.classList.toggle("stale", question.image !== state.image);
+  headline.replaceChildren(...find(".headline", results).childNodes);
   const seen = find(".seen", results);
   seen.style.setProperty("--image", `url(${question.image})`);
   find(".veil").style.backgroundImage = seen.style.getPropertyValue("--veil");
@@ -108,8 +110,10 @@ for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name,
 
 // ---- images: samples, files, the webcam
 
-function show(image, truth = "", { kind = "", strength = 0, seed = 0 } = {}) {
+function show(image, truth = "", { kind = "", strength = 0, seed = 0 } = {}, sample = null) {
   Object.assign(state, { image, truth, seed: Number(seed) });
+  opening = null;
+  document.body.classList.add("stale");
   strokes = [];
   repaint();
   find(".image").src = image;
@@ -119,14 +123,14 @@ function show(image, truth = "", { kind = "", strength = 0, seed = 0 } = {}) {
   if (kind) find("input", amount).value = strength / mask.dataset.most;
   amount.hidden = !kind;
   for (const button of findAll(".samples button")) {
-    button.setAttribute("aria-pressed", String(find("img", button).src === image));
+    button.setAttribute("aria-pressed", String(button === sample));
   }
   ask();
 }
 
 function showSample(button) {
   stopWebcam();
-  show(find("img", button).src, button.dataset.truth, button.dataset);
+  show(find("img", button).src, button.dataset.truth, button.dataset, button);
 }
 
 /** The middle square of an image, small: what the network sees, and all that is sent. */
@@ -142,12 +146,17 @@ function squared(image, width, height) {
 
 async function openFile(file) {
   stopWebcam();
+  opening = file; // a large file takes seconds to decode: the last choice wins
+  message.textContent = `Opening ${file.name} …`;
+  let image = null;
   try {
-    const image = await createImageBitmap(file);
-    show(squared(image, image.width, image.height));
-  } catch {
-    message.textContent = `${file.name} is not an image that this browser can open.`;
-  }
+    image = await createImageBitmap(file);
+  } catch {}
+  if (opening !== file) return image?.close();
+  message.textContent = image ? "" : `${file.name} is not an image that this browser can open.`;
+  if (!image) return;
+  show(squared(image, image.width, image.height));
+  image.close();
 }
 
 function stopWebcam() {
@@ -167,7 +176,7 @@ async function webcam() {
     video.srcObject = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
     await video.play();
   } catch {
-    message.textContent = "The browser does not give this page access to a webcam.";
+    message.textContent = "This page has no access to a webcam.";
     return stopWebcam();
   }
   video.hidden = false;
@@ -204,6 +213,7 @@ function turn() {
 async function download() {
   const copy = results.cloneNode(true);
   for (const gone of findAll("button, .step", copy)) gone.remove();
+  find(".headline", copy).replaceChildren(...headline.cloneNode(true).childNodes);
   for (const map of findAll("svg", copy)) map.removeAttribute("hidden"); // all steps, side by side
   const style = await (await fetch("page.css")).text();
   const page = `<!doctype html><html lang="en"><meta charset="utf-8"><title>PRISM</title><style>${style}</style>
