@@ -21,8 +21,8 @@ PAPER_STEPS = (2.5, 3.2, 3.7, 2.5)  # stage 3 is the paper's 3.73, the others ar
 def _sliced_ffn_flops(tokens: Sequence[int], height: int, width: int, weights: Any, **_: Any) -> int:
     """The counter does not look into an operator of our own. The rows that bands compute twice are not counted."""
     batch, count, dim = tokens
-    hidden = weights[0][0]
-    return 2 * batch * count * hidden * (2 * dim + 9)
+    hidden, kernel = weights[0][0], weights[1][-1]
+    return 2 * batch * count * hidden * (2 * dim + kernel**2)
 
 
 COARSEST = 32  # stride of the last maps: images are brought to a multiple of it

@@ -55,9 +55,11 @@ class Prism(nn.Module):
     """A pyramid whose stages repeat one block until a halting unit says enough.
 
     With `evidence`, patches lie side by side, and what shows no contrast counts as not seen: see
-    `prism.model.evidence`. `slot_ratio` is the width of the slots' FFN and `code_width` that of a code, in widths of
-    the stage: slots are few, so what is spent on them costs little. `halting_start` is the probability of halting that
-    training starts from; by default about T_max / 2 steps are taken at first.
+    `prism.model.evidence`. `ffn_kernel` is the side of the depthwise convolution in the token FFN; with 1, tokens mix
+    through slots alone, which is where the memory matters (docs/paper_map.md). `slot_ratio` is the width of the slots'
+    FFN and `code_width` that of a code, in widths of the stage: slots are few, so what is spent on them costs little.
+    `halting_start` is the probability of halting that training starts from; by default about T_max / 2 steps are taken
+    at first.
 
     `preset="paper"` keeps the literal equations: no evidence, overlapping patches, no LayerScale, and a memory without
     norms that is trained straight-through with nothing detached.
@@ -75,6 +77,7 @@ class Prism(nn.Module):
         code_decay: float = 0.99,
         beta: float = 0.25,
         ffn_ratio: float = 4.0,
+        ffn_kernel: int = 3,
         slot_ratio: float = 5.0,
         code_width: float = 1.0,
         max_steps: int = 5,
@@ -90,6 +93,8 @@ class Prism(nn.Module):
         super().__init__()
         if preset not in ("default", "paper"):
             raise ValueError(f"preset must be 'default' or 'paper', got {preset!r}")
+        if ffn_kernel < 1 or ffn_kernel % 2 == 0:
+            raise ValueError(f"ffn_kernel must be odd, got {ffn_kernel}")
         if len(widths) != len(slots):
             raise ValueError(f"widths and slots must have one entry per stage, got {widths} and {slots}")
         self.in_chans, self.num_classes = in_chans, num_classes
@@ -107,7 +112,7 @@ class Prism(nn.Module):
             kernel, down = (7, 4) if index == 0 else (3, 2)
             bank = SlotMemory(dim, int(dim * code_width), codes, beta, code_decay, literal, by_evidence)
             scale = None if literal else layer_scale
-            step = RefinementStep(dim, bank, ffn_ratio, slot_ratio, scale, rates[index])
+            step = RefinementStep(dim, bank, ffn_ratio, ffn_kernel, slot_ratio, scale, rates[index])
             patches = PatchTokeniser(channels, dim, down) if by_evidence else Tokeniser(channels, dim, kernel, down)
             self.stages.append(Stage(patches, step, num_slots, dim, start))
             channels, stride = dim, stride * down

@@ -164,6 +164,7 @@ NETWORK: dict[str, Check] = {
     "code_decay": number(0, 1),
     "beta": number(0, 1e6),
     "ffn_ratio": number(0, 64),
+    "ffn_kernel": one_of(1, 3, 5, 7),
     "slot_ratio": number(0, 64),
     "code_width": number(0, 64),
     "evidence": one_of(True, False),

@@ -69,6 +69,7 @@ class RefinementStep(nn.Module):
         dim: int,
         memory: SlotMemory,
         ffn_ratio: float,
+        ffn_kernel: int,
         slot_ratio: float,
         layer_scale: float | None,
         drop_path: float,
@@ -82,7 +83,7 @@ class RefinementStep(nn.Module):
         self.memory = memory
         self.token_scale = LayerScale(dim, layer_scale) if layer_scale else nn.Identity()
         self.slot_scale = LayerScale(dim, layer_scale) if layer_scale else nn.Identity()
-        self.token_ffn = TokenFFN(dim, int(dim * ffn_ratio), drop_path)
+        self.token_ffn = TokenFFN(dim, int(dim * ffn_ratio), ffn_kernel, drop_path)
         self.slot_ffn = SlotFFN(dim, int(dim * slot_ratio), drop_path)
         self.drop_path = DropPath(drop_path)
 
@@ -127,13 +128,13 @@ class RefinementStep(nn.Module):
 
 
 class TokenFFN(nn.Module):
-    """x + FFN(LN(x)), with a depthwise 3x3 convolution in the hidden layer: tokens otherwise never mix locally."""
+    """x + FFN(LN(x)), with a depthwise convolution in the hidden layer: tokens otherwise never mix locally."""
 
-    def __init__(self, dim: int, hidden: int, drop_path: float):
+    def __init__(self, dim: int, hidden: int, kernel: int, drop_path: float):
         super().__init__()
         self.norm = nn.LayerNorm(dim)
         self.expand = nn.Linear(dim, hidden, bias=False)  # the norm before and the convolution after have one
-        self.mix = nn.Conv2d(hidden, hidden, 3, padding=1, groups=hidden)
+        self.mix = nn.Conv2d(hidden, hidden, kernel, padding=kernel // 2, groups=hidden)
         self.contract = nn.Linear(hidden, dim)
         self.drop_path = DropPath(drop_path)
 
@@ -153,11 +154,11 @@ class TokenFFN(nn.Module):
 def hidden_mixing(
     tokens: Tensor, height: int, width: int, weights: list[Tensor], kept: tuple[int, int] | None = None
 ) -> Tensor:
-    """Expand, mix 3x3, GELU, contract: (B, N, D) -> (B, N, D); of the rows [kept) of the grid only, if given."""
+    """Expand, mix, GELU, contract: (B, N, D) -> (B, N, D); of the rows [kept) of the grid only, if given."""
     expand, mix, mix_bias, contract, contract_bias = weights
     hidden = F.linear(tokens, expand)  # (B, N, 4D)
     hidden = hidden.unflatten(1, (height, width)).permute(0, 3, 1, 2)  # a channels_last view: no copy
-    hidden = F.conv2d(hidden, mix, mix_bias, padding=1, groups=len(mix))
+    hidden = F.conv2d(hidden, mix, mix_bias, padding=mix.shape[-1] // 2, groups=len(mix))
     if kept is not None:
         hidden = hidden[:, :, kept[0] : kept[1]]
     return F.linear(F.gelu(hidden).permute(0, 2, 3, 1).flatten(1, 2), contract, contract_bias)
@@ -177,9 +178,9 @@ def hidden_mixing_in_slices(tokens: Tensor, height: int, width: int, weights: li
 
 
 def _band(tokens: Tensor, height: int, width: int, weights: list[Tensor], top: int, rows: int) -> Tensor:
-    """Rows [top, top + rows) of one image. The 3x3 mix looks a row beyond either end, where there is one."""
-    bottom = min(top + rows, height)
-    first, last = max(top - 1, 0), min(bottom + 1, height)
+    """Rows [top, top + rows) of one image. The convolution looks beyond either end, where there are rows."""
+    bottom, beyond = min(top + rows, height), weights[1].shape[-1] // 2
+    first, last = max(top - beyond, 0), min(bottom + beyond, height)
     part = tokens[:, first * width : last * width]
     return hidden_mixing(part, last - first, width, weights, (top - first, bottom - first))
 

@@ -55,10 +55,10 @@ def test_halted_images_are_not_computed():
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("hidden_bytes", [1, 20_000, 100_000])
-def test_slices_of_the_hidden_layer_change_nothing(hidden_bytes: int, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("hidden_bytes", "kernel"), [(1, 3), (20_000, 3), (100_000, 3), (1, 1), (1, 5)])
+def test_slices_of_the_hidden_layer_change_nothing(hidden_bytes: int, kernel: int, monkeypatch: pytest.MonkeyPatch):
     """Bands of rows at the smallest, then a few images at a time."""
-    model, images = small_prism().eval(), random_images(5, 100, 132)
+    model, images = small_prism(ffn_kernel=kernel).eval(), random_images(5, 100, 132)
     whole = model(images)
     monkeypatch.setattr(refinement, "HIDDEN_BYTES", hidden_bytes)
     torch.testing.assert_close(model(images), whole, rtol=0, atol=1e-6)

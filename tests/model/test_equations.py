@@ -10,7 +10,7 @@ from tests.model.small import random_images, small_prism
 
 
 @pytest.mark.parametrize("memory", ["vq", "continuous", "off"])
-@pytest.mark.parametrize("form", [{}, {"evidence": False}, {"preset": "paper"}], ids=str)
+@pytest.mark.parametrize("form", [{}, {"evidence": False}, {"preset": "paper"}, {"ffn_kernel": 1}], ids=str)
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "of_gradient"), [(torch.float64, 1e-9, 1e-9), (torch.float32, 1e-5, 1e-4)]
 )
@@ -78,3 +78,23 @@ def test_total_loss_weighs_ponder_and_vq_as_the_paper_does():
     torch.testing.assert_close(trace.loss(), 0.005 * trace.ponder_loss + 0.01 * trace.vq_loss)
     by_hand = sum((stage.weights * torch.arange(1, stage.weights.shape[1] + 1)).sum(1).mean() for stage in trace.stages)
     torch.testing.assert_close(trace.ponder_loss, torch.as_tensor(by_hand))
+
+
+def test_without_a_convolution_tokens_mix_through_slots_alone():
+    """Where slots return nothing, a pixel then changes the last map at its own place and at no other."""
+    model, images = small_prism(ffn_kernel=1, memory="off").eval(), random_images(1)
+    for stage in model.stages:
+        torch.nn.init.zeros_(stage.step.token_scale.gain)  # pyright: ignore
+    model.fixed_steps = 2
+    changed = images.clone()
+    changed[..., 4:28, 4:28] += torch.randn(1, 3, 24, 24)
+    with torch.inference_mode():
+        apart = (model.pyramid(changed).features[-1] - model.pyramid(images).features[-1]).abs().amax((0, 1))
+    assert apart[0, 0] > 1e-3
+    assert apart.flatten()[1:].max() <= 1e-6
+
+
+@pytest.mark.parametrize("kernel", [0, 2, -1])
+def test_a_kernel_has_a_middle(kernel: int):
+    with pytest.raises(ValueError, match=f"ffn_kernel must be odd, got {kernel}"):
+        small_prism(ffn_kernel=kernel)
