@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from prism.commands.parsing import find_models, options_class, parse, work_of_all
 from prism.model.checks import Count, Workers
@@ -16,7 +16,7 @@ def run(words: Sequence[str]) -> None:
     def evaluate(
         models: Positional[list[str]],
         data: str,
-        given: Options,  # pyright: ignore[reportInvalidTypeForm]
+        given: Annotated[Options, arg(name="")],  # pyright: ignore[reportInvalidTypeForm]
         task: str | None = None,
         split: str = "",
         batch: Count | None = None,
