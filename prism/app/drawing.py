@@ -23,10 +23,10 @@ from prism.analysis.pairs import Pair
 from prism.analysis.prototypes import Region
 from prism.analysis.slots import Recalled
 from prism.app.explanation import Explanation, StageResult
-from prism.app.intake import to_image, to_url
+from prism.app.intake import to_url
 from prism.app.networks import Players
 from prism.app.samples import Examples
-from prism.reporting.figures import COLOURS
+from prism.reporting.figures import COLOURS, pixels
 
 ASSETS = Path(__file__).parent / "assets"
 FINE = 56  # points along the side of a slot map
@@ -46,7 +46,7 @@ def results(found: Explanation, players: Players, examples: Examples | None, tru
         truth=truth,
         doubt="not sure" if players.know_scenes else f"none of the {_in_words(len(players.titles))}",
         images=dict(whole=found.pair.clean, hidden=found.pair.occluded, veil=veil(found.pair)),
-        url=lambda image: to_url(to_image(image)),
+        url=lambda image: to_url(Image.fromarray(pixels(image))),
         readings=found.readings,
         costs=_costs(found),
         max_steps=players.network.max_steps,
@@ -142,7 +142,7 @@ def strip(images: Tensor, regions: Sequence[Region]) -> Image.Image:
     sheet = Image.new("RGB", ((EXAMPLE + 2) * len(regions) - 2, EXAMPLE), "grey")
     scale = EXAMPLE / images.shape[-1]
     for place, (number, region, _) in enumerate(regions):
-        small = to_image(images[number]).resize((EXAMPLE, EXAMPLE), Image.Resampling.BILINEAR)
+        small = Image.fromarray(pixels(images[number])).resize((EXAMPLE, EXAMPLE), Image.Resampling.BILINEAR)
         left, top, right, bottom = box = [round(scale * edge) for edge in region]
         lit = Image.fromarray(spotlit(np.asarray(small), box, DARK))
         ImageDraw.Draw(lit).rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=COLOURS[4])

@@ -81,7 +81,7 @@ def explain(players: Players, pair: Pair) -> Explanation:
     return Explanation(
         pair,
         [Reading(*each) for each in zip(titles, answers, strict=True)],
-        [_result(_of_image(stage, 0), _of_image(stage, 1)) for stage in both.trace.stages],
+        [_result(stage) for stage in both.trace.stages],
     )
 
 
@@ -96,16 +96,9 @@ def _likeliest(logits: Tensor, classes: list[str]) -> list[Choice]:
     return [Choice(classes[index], p) for p, index in zip(probabilities.tolist(), indices.tolist(), strict=True)]
 
 
-def _result(whole: StageTrace, hidden: StageTrace) -> StageResult:
-    return StageResult(_shares(whole), _shares(hidden), recalled(hidden))
-
-
-def _of_image(stage: StageTrace, image: int) -> StageTrace:
-    parts: list[Any] = [part if part is None else part[image : image + 1] for part in stage]
-    return StageTrace(*parts)
-
-
-def _shares(stage: StageTrace) -> np.ndarray:
-    """Of the steps that were taken."""
-    assert stage.slot_maps is not None
-    return stage.slot_maps[0, : int(stage.steps[0])].numpy()
+def _result(both: StageTrace) -> StageResult:
+    """Of a trace of the whole image and the hidden one; the shares are of the steps that were taken."""
+    maps, steps = both.slot_maps, both.steps.tolist()
+    assert maps is not None
+    parts: list[Any] = [part if part is None else part[1:] for part in both]
+    return StageResult(maps[0, : steps[0]].numpy(), maps[1, : steps[1]].numpy(), recalled(StageTrace(*parts)))

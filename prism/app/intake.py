@@ -76,8 +76,3 @@ def to_url(image: Image.Image, kind: str = "PNG") -> str:
     buffer = BytesIO()
     image.save(buffer, kind)
     return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-def to_image(image: Tensor) -> Image.Image:
-    """(3, H, W) in [0, 1] -> RGB."""
-    return convert.to_pil_image((image * 255).round().to(torch.uint8))

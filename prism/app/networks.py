@@ -46,7 +46,7 @@ def open_players(checkpoint: Path, baseline: Path | None) -> Players:
             raise ValueError(f"{baseline} was trained at {other.size} pixels, {checkpoint} at {size}")
         macs = macs_by_module(theirs.model, (size, size))[""]
     cost = step_cost(ours.model, (size, size))
-    return Players(ours, ours.model, theirs, classes, found.titles or classes, size, cost, macs)
+    return Players(ours, ours.model, theirs, classes, found.metadata.names or classes, size, cost, macs)
 
 
 def _classifier(file: Path) -> Checkpoint:

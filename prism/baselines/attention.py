@@ -1,7 +1,10 @@
 """Multi-head attention as a function of queries, keys and values. Heads are contiguous runs of channels."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from prism.model.compilation import exporting
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -24,4 +27,7 @@ def attend(
     """
     q, k, v = (split_heads(x, heads) for x in (queries, keys, values))
     mask = None if bias is None else bias.to(q.dtype)
-    return join_heads(F.scaled_dot_product_attention(q, k, v, mask, scale=scale))
+    found = F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
+    if bias is not None and exporting():  # ONNX computes it in another memory layout, of which join_heads is no view
+        found = found.clone(memory_format=torch.contiguous_format)
+    return join_heads(found)

@@ -2,21 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
 from prism.commands.parsing import find_models, options_class, parse, work_of_all
 from prism.model.checks import Count, Workers
 
 
 def run(words: Sequence[str]) -> None:
-    Options: Any = options_class("evaluation")
+    Options = options_class("evaluation")
 
     def evaluate(
         models: Positional[list[str]],
         data: str,
-        given: Annotated[Options, arg(name="")],  # pyright: ignore[reportInvalidTypeForm]
+        given: Options,  # pyright: ignore[reportInvalidTypeForm]
         task: str | None = None,
         split: str = "",
         batch: Count | None = None,

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
 from prism.commands.parsing import find_models, options_class, parse, work_of_all
 from prism.model.checks import Count, Workers
@@ -12,12 +12,12 @@ from prism.tasks.parsing import numbers, whole_numbers
 
 
 def run(words: Sequence[str]) -> None:
-    Options: Any = options_class("occlusion")
+    Options = options_class("occlusion")
 
     def occlusion(
         models: Positional[list[str]],
         data: str,
-        given: Annotated[Options, arg(name="")],  # pyright: ignore[reportInvalidTypeForm]
+        given: Options,  # pyright: ignore[reportInvalidTypeForm]
         task: str | None = None,
         split: str = "",
         out: Path | None = None,

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field, make_dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes
+from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, arg
 
 from prism.model.checks import check_options
 from prism.tasks.registry import find_task, options
@@ -46,9 +46,10 @@ def import_package() -> None:
         package.__spec__.loader.exec_module(package)  # pyright: ignore[reportOptionalMemberAccess]
 
 
-def options_class(verb: Literal["evaluation", "occlusion"]) -> type:
+def options_class(verb: Literal["evaluation", "occlusion"]) -> Any:
     """One class with what each task's part of a command can be told, by the task's name."""
-    return make_dataclass("Options", [(name, own, field(default_factory=own)) for name, own in options(verb).items()])
+    own = make_dataclass("Options", [(name, own, field(default_factory=own)) for name, own in options(verb).items()])
+    return Annotated[own, arg(name="")]  # no name: help is headed 'classification options'
 
 
 def find_models(models: Sequence[str], asked: str | None, given: Any) -> "tuple[Task, list[Checkpoint], Any]":

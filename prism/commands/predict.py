@@ -62,8 +62,7 @@ def _by_engine(engine: str, file: Path, images: list[Path], out: Path, size: int
         raise ValueError(f"{file} has no metadata: prism export did not write it")
     if run.metadata.task != "classification" or "logits" not in run.names:
         raise ValueError(f"{file} is not a classifier")
-    names = run.metadata.titles or run.metadata.classes or []
-    rows = classify(run, images, names, Preprocessing.from_metadata(run.metadata).at(size), out)
+    rows = classify(run, images, run.metadata.names, Preprocessing.from_metadata(run.metadata).at(size), out)
     show(rows, f"{run.metadata.model}, {file}")
     print(f"wrote {out / 'predictions.json'}")
 

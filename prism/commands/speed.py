@@ -3,6 +3,7 @@
 import os
 import platform
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 from tyro.conf import Positional, arg
@@ -73,8 +74,12 @@ def speed(
     for spec, network in networks.items():
         for side in sizes:
             check_size(network, spec, (side, side))
-    starts = {"training": trainer} if train else {name: runner(name, sizes[0], threads) for name in engines}
-    with tables.progress() as said:
+    with tables.progress() as said, TemporaryDirectory() as folder:
+        starts = (
+            {"training": trainer}
+            if train
+            else {name: runner(name, sizes[0], threads, Path(folder)) for name in engines}
+        )
         cases = []
         for name, start in starts.items():
             said(f"preparing {name}")

@@ -33,21 +33,22 @@ Sides = tuple[int, int]
 
 
 def open_segmentation(
-    data: str, split: str, size: int = 64, length: int | None = None, classes: int | None = None, seed: int = 0
+    data: str, split: str, size: int = 64, length: int | None = None, classes: int | None = None
 ) -> Labelled:
     """`data` is "scenes", or a folder in the layout of ADE20K, of VOC, or of images/SPLIT beside masks/SPLIT.
 
-    `size`, `length` and `seed` are of scenes; `classes` is for a folder of masks that has no classes.txt.
+    `size` and `length` are of scenes; `classes` is for a folder of masks that has no classes.txt.
     """
     if data == "scenes":
-        return SegmentedScenes(split, SCENES.get(split, 1) if length is None else length, size, seed)
+        return SegmentedScenes(split, SCENES.get(split, 1) if length is None else length, size)
     root = Path(data)
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {data}")
     if (root / "SegmentationClass").is_dir():  # first: where case is ignored, VOC's Annotations/ are annotations/ too
         return _open_voc(root, split)
     if (root / "annotations").is_dir():
-        return _open_ade20k(root, ADE20K_SPLITS.get(split, split))
+        pairs = _pairs_of_folders(root / "images", root / "annotations", ADE20K_SPLITS.get(split, split))
+        return SegmentedFiles(pairs, _ade20k_names(root / "objectInfo150.txt"), first=1)
     if (root / "masks").is_dir():
         pairs = _pairs_of_folders(root / "images", root / "masks", split)
         return SegmentedFiles(pairs, _class_names(root, classes))
@@ -60,8 +61,8 @@ def open_segmentation(
 class SegmentedScenes(Scenes):
     """Generated scenes: the ground, and ten shapes."""
 
-    def __init__(self, split: str, length: int, size: int, seed: int = 0):
-        super().__init__(split, length, size, seed)
+    def __init__(self, split: str, length: int, size: int):
+        super().__init__(split, length, size)
         self.classes = ["ground", *SHAPES]
 
     def __getitem__(self, index: int) -> tuple[Image.Image, Any]:
@@ -131,12 +132,6 @@ def fitted(size: Sides, fit: Sides | None) -> Sides:
         return size
     factor = min(max(fit) / max(size), min(fit) / min(size))
     return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
-
-
-def _open_ade20k(root: Path, split: str) -> SegmentedFiles:
-    """Masks say 1 to 150, and 0 where nothing is labelled."""
-    pairs = _pairs_of_folders(root / "images", root / "annotations", split)
-    return SegmentedFiles(pairs, _ade20k_names(root / "objectInfo150.txt"), first=1)
 
 
 def _ade20k_names(table: Path) -> list[str]:

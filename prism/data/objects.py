@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from prism.data.annotations import Annotation, Target, encode, target_of
+from prism.data.annotations import Annotation, encode, target_of
 from prism.data.coco import CocoImages
 from prism.data.images import THINNEST
 from prism.data.scenes import SHAPES, SceneObject, Scenes
@@ -19,40 +19,31 @@ LAYOUTS = ("annotations/instances_{}2017.json", "instances_{}.json", "instances.
 FOLDERS = ("{}2017", "JPEGImages", "images", "{}")
 
 
-class SceneImages:
+class SceneImages(Scenes):
     """Generated scenes with all their objects: whole ones (amodal), or what is seen of them.
 
     An object of which over 30 % is hidden is flagged as occluded; one of which over 75 % is, is a region to ignore.
     """
 
     def __init__(self, split: str = "train", length: int = 10_000, size: int = 96, seed: int = 0, amodal: bool = True):
-        self.scenes, self.amodal = Scenes(split, length, size, seed), amodal
-        self.classes = list(SHAPES)
-        self.categories = list(range(1, len(SHAPES) + 1))
+        super().__init__(split, length, size, seed)
+        self.amodal, self.categories = amodal, list(range(1, len(SHAPES) + 1))
 
-    def __len__(self) -> int:
-        return len(self.scenes)
-
-    def __getitem__(self, index: int) -> tuple[Image.Image, Target]:
-        scene = self.scenes.scene(index)
+    def __getitem__(self, index: int) -> tuple[Image.Image, Any]:
+        scene = self.scene(index)
         annotations = self._annotations(index, scene.objects)
-        size = (self.scenes.size, self.scenes.size)
         labels = {id: id for id in self.categories}
-        return Image.fromarray(scene.image), target_of(annotations, index, size, labels, masks=True)
-
-    def name(self, index: int) -> str:
-        return self.scenes.name(index)
+        return Image.fromarray(scene.image), target_of(annotations, index, (self.size, self.size), labels, masks=True)
 
     def image(self, index: int) -> dict[str, Any]:
-        side = self.scenes.size
-        return {"id": index, "file_name": f"{self.scenes.split}-{index:08d}.png", "width": side, "height": side}
+        file = f"{self.split}-{index:08d}.png"
+        return {"id": index, "file_name": file, "width": self.size, "height": self.size}
 
     def annotations(self, index: int) -> list[Annotation]:
-        return self._annotations(index, self.scenes.scene(index).objects)
+        return self._annotations(index, self.scene(index).objects)
 
     def fingerprint(self) -> str:
-        """What the scenes are rendered from."""
-        return f"{self.scenes.fingerprint()}, amodal {self.amodal}"
+        return f"{super().fingerprint()}, amodal {self.amodal}"
 
     def _annotations(self, index: int, objects: Sequence[SceneObject]) -> list[Annotation]:
         first = 100 * index + 1  # a scene has fewer objects than that

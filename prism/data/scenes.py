@@ -90,6 +90,7 @@ class Scenes(Dataset[tuple[Any, int]]):
             raise ValueError(f"seed must be from 0 to {SEEDS // len(SPLITS) - 1}, not {seed}")
         _check_size(size)
         self.split, self.length, self.size, self.seed, self.transform = split, length, size, seed, transform
+        self.classes = list(SHAPES)
 
     def __len__(self) -> int:
         return self.length

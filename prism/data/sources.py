@@ -5,7 +5,7 @@ further: "held-out" is every fifth image of it, "rest" the others, so that choic
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from prism.data.images import Unreadable, decode_image, fingerprint_files, read_image
-from prism.data.scenes import SHAPES, SPLITS, Scenes
+from prism.data.scenes import SPLITS, Scenes
 from prism.data.stream import ALONE, Ranks, Samples
 from prism.model.checks import read_json, several, table, text
 from prism.model.metadata import MOST_CLASSES
@@ -33,30 +33,48 @@ class Labelled(Samples, Protocol):
     classes: list[str]
 
 
-class OwnImages(Dataset[tuple[Any, Any]]):
+class Chosen(Dataset[tuple[Any, Any]]):
+    """Some images of a set, as a set of their own."""
+
+    def __init__(self, images: Labelled, chosen: Sequence[int]):
+        self.images, self.classes, self.chosen = images, images.classes, chosen
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self.images[self.chosen[index]]
+
+    def name(self, index: int) -> str:
+        return name_of(self.images, self.chosen[index])
+
+    def fingerprint(self) -> str:
+        whole = [*self.chosen] == [*range(len(self.images))]
+        return fingerprint(self.images) + ("" if whole else f" {self.chosen}")
+
+
+class Part(Chosen):
+    """Some images of a set, which stay what they are in it."""
+
+    def original_index(self, place: int) -> int:
+        return original_index(self.images, self.chosen[place])
+
+
+class OwnImages(Part):
     """This process's images of a split, as they are evaluated: every world-th one."""
 
     def __init__(self, images: Labelled, transform: Callable[[Any], Tensor], ranks: Ranks = ALONE):
-        self.images, self.transform, self.classes = images, transform, images.classes
-        self.indices = range(ranks.rank, len(images), ranks.world)
-
-    def __len__(self) -> int:
-        return len(self.indices)
+        super().__init__(images, range(ranks.rank, len(images), ranks.world))
+        self.transform = transform
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        image, target = self.images[self.indices[index]]
+        image, target = super().__getitem__(index)
         return self.transform(image), target
-
-    def name(self, place: int) -> str:
-        return name_of(self.images, self.indices[place])
-
-    def original_index(self, place: int) -> int:
-        return original_index(self.images, self.indices[place])
 
     def fingerprint(self) -> str:
         """Of every file and target, and of how they are shown."""
         shown = getattr(self.transform, "__self__", getattr(self.transform, "__name__", self.transform))
-        return f"{fingerprint(self.images)} {self.indices} {shown}"
+        return f"{fingerprint(self.images)} {self.chosen} {shown}"
 
 
 def open_images(
@@ -75,9 +93,9 @@ def open_images(
     if split in ("held-out", "rest") and split not in splits(data):
         whole = open_images(data, "train", size, length, seed, classes)
         held = split == "held-out"
-        return _Chosen(whole, [n for n in range(len(whole)) if (n % EACH_HELD_OUT == 0) == held])
+        return Chosen(whole, [n for n in range(len(whole)) if (n % EACH_HELD_OUT == 0) == held])
     if data == "scenes":
-        return _NamedScenes(split, SCENES.get(split, 1) if length is None else length, size, seed)
+        return Scenes(split, SCENES.get(split, 1) if length is None else length, size, seed)
     there, folder = splits(data), Path(data) / split
     if not split and there not in ([], [""]):
         raise ValueError(f"{data} holds splits, not classes: add --split {there[-1]}")
@@ -111,17 +129,19 @@ def splits(data: str) -> list[str]:
     return [name for name in inner if _holds_folders(folder / name)] or ([""] if inner else [])
 
 
-def limited(images: Labelled, count: int) -> Labelled:
-    """At most `count` of them, spread over the set: a quick look that still sees every class.
+def limited(images: Labelled, count: int | None) -> Labelled:
+    """At most `count` of them, spread over the set: a quick look that still sees every class. Without one, all.
 
     One is drawn from each stretch. At even steps all would be of one kind where kinds take turns, as in scenes.
     """
+    if count is None:
+        return images
     if count < 1:
         raise ValueError(f"limit must be at least 1, got {count}")
     count = min(count, len(images))
     edges = [number * len(images) // count for number in range(count + 1)]
     draw = Random(0)
-    return _Limited(images, [draw.randrange(first, end) for first, end in pairwise(edges)])
+    return Part(images, [draw.randrange(first, end) for first, end in pairwise(edges)])
 
 
 def original_index(images: Any, place: int) -> int:
@@ -149,12 +169,6 @@ def optional(module: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError:
         raise ValueError(f"{module} is not installed; in a clone of PRISM: pip install '.[train]'") from None
-
-
-class _NamedScenes(Scenes):
-    def __init__(self, split: str, length: int, size: int, seed: int):
-        super().__init__(split, length, size, seed)
-        self.classes = list(SHAPES)
 
 
 class _ClassFolders:
@@ -222,31 +236,6 @@ class _Saved:
 
     def fingerprint(self) -> str:
         return f"{self.folder} {self.rows._fingerprint} {self.classes}"
-
-
-class _Chosen:
-    def __init__(self, images: Labelled, chosen: list[int]):
-        self.images, self.classes, self.chosen = images, images.classes, chosen
-
-    def __len__(self) -> int:
-        return len(self.chosen)
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        return self.images[self.chosen[index]]
-
-    def name(self, index: int) -> str:
-        return self.images.name(self.chosen[index])
-
-    def fingerprint(self) -> str:
-        whole = self.chosen == [*range(len(self.images))]
-        return fingerprint(self.images) + ("" if whole else f" {self.chosen}")
-
-
-class _Limited(_Chosen):
-    """Some of a set, which stay what they are in it: a split held out, in contrast, is a set of its own."""
-
-    def original_index(self, place: int) -> int:
-        return self.chosen[place]
 
 
 def _load_saved(folder: Path) -> Any:

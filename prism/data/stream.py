@@ -133,8 +133,7 @@ def seed_of(*numbers: int) -> int:
 
 def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
+    seed_transforms(seed)
 
 
 def seed_transforms(seed: int) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from prism.baselines.debiformer import DeBiFormer
 from prism.export.looping import GraphLoop
 from prism.model.backbone import SMALLEST_SIDE, Prism
 from prism.model.stage import Stage
@@ -64,11 +65,13 @@ def program(exportable: Exportable, size: int) -> ExportedProgram:
     was built for one size stays at that.
     """
     side = max(size // STRIDE, 2) * STRIDE
+    images = torch.zeros(2, 3, side, side + STRIDE)
     sides = {2: Dim.AUTO(min=SMALLEST_SIDE, max=LARGEST_SIDE), 3: Dim.AUTO(min=SMALLEST_SIDE, max=LARGEST_SIDE)}
     if isinstance(exportable.network, SemanticFPN):
         most = LARGEST_SIDE // STRIDE
         sides = {2: STRIDE * Dim("rows", min=1, max=most), 3: STRIDE * Dim("columns", min=1, max=most)}
-    images = torch.zeros(2, 3, side, side if _one_size(exportable.network) else side + STRIDE)
+    elif _one_size(exportable.network):
+        images, sides = torch.zeros(2, 3, size, size), {}
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         try:
             return torch.export.export(exportable, (images,), dynamic_shapes=({0: Dim.AUTO, **sides},), strict=False)
@@ -92,8 +95,9 @@ def any_size(traced: ExportedProgram) -> bool:
 
 
 def _one_size(network: nn.Module) -> bool:
-    """Whether timm says that the network was built for one size of images."""
-    return bool(getattr(network, "pretrained_cfg", {}).get("fixed_input_size"))
+    """Whether timm says that the network was built for one size of images; or it is DeBiFormer, which takes any, but
+    whose moving agents and padded windows keep `torch.export` busy for minutes unless their sizes are known."""
+    return isinstance(network, DeBiFormer) or bool(getattr(network, "pretrained_cfg", {}).get("fixed_input_size"))
 
 
 def _steps(stage: Stage, images: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ def model_card(network: nn.Module, metadata: Metadata) -> str:
     said = dict(metadata.training)
     hidden = said.pop("hidden in training", "not recorded")
     preprocessing = Preprocessing.from_metadata(metadata)
-    names = metadata.titles or metadata.classes or []
+    names = metadata.names
     figures = [f"| {key} | {value} |" for key, value in said.items()]
     prism = isinstance(network, Prism)
     lines = [

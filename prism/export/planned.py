@@ -3,7 +3,6 @@
 B images.
 """
 
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -51,8 +50,11 @@ class _Unheard(nn.Module):
         return 1e-6 * self.unit(tokens)
 
 
-def runner(engine: str, size: int, threads: int) -> Callable[[nn.Module, Sequence[float] | None], Runner]:
-    """For `make_cases`: what runs a network at mean steps by this engine, exported with images of about `size`."""
+def runner(engine: str, size: int, threads: int, folder: Path) -> Callable[[nn.Module, Sequence[float] | None], Runner]:
+    """For `make_cases`: what runs a network at mean steps by this engine.
+
+    Files, traced with images of about `size`, go into `folder`: one serves all engines that read it.
+    """
     if engine not in ENGINES:
         raise ValueError(f"no engine is called {engine!r}; there are {', '.join(ENGINES)}")
     suffixes, _ = ENGINES[engine]
@@ -60,19 +62,15 @@ def runner(engine: str, size: int, threads: int) -> Callable[[nn.Module, Sequenc
     def start(model: nn.Module, means: Sequence[float] | None) -> Runner:
         if not suffixes:
             return open_engine(engine, with_steps(model, means), threads)
-        if means and isinstance(model, Prism):
-            return numbered(_exported(engine, Planned(model, means), size, threads))
-        return _exported(engine, Exportable(model), size, threads)
+        to = next(form for form in FORMATS.values() if form.suffix in suffixes)
+        file = folder / f"{id(model)}{to.suffix}"
+        network = Planned(model, means) if means and isinstance(model, Prism) else Exportable(model)
+        if not file.exists():
+            to.write(program(network, size), network.names, file, Metadata())
+        run = open_engine(engine, file, threads)
+        return numbered(run) if isinstance(network, Planned) else run
 
     return start
-
-
-def _exported(engine: str, network: Exportable, size: int, threads: int) -> Runner:
-    to = next(form for form in FORMATS.values() if form.engine == engine)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"network{to.suffix}"
-        to.write(program(network, size), network.names, file, Metadata())
-        return open_engine(engine, file, threads)
 
 
 def numbered(run: Runner) -> Runner:

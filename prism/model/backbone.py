@@ -257,6 +257,11 @@ class Prism(nn.Module):
         return take
 
 
+def logits_and_trace(network: nn.Module, images: Tensor, slot_maps: bool = False) -> tuple[Tensor, Trace | None]:
+    """Of any classifier; only a PRISM leaves a trace."""
+    return network.forward_traced(images, slot_maps) if isinstance(network, Prism) else (network(images), None)
+
+
 def _images_at_once(images: Tensor) -> int:
     """How many images to take together. Large ones in large batches outgrow a CPU's cache, and its allocator."""
     if images.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():

@@ -27,10 +27,6 @@ class Checkpoint(NamedTuple):
         return self.metadata.classes
 
     @property
-    def titles(self) -> list[str] | None:
-        return self.metadata.titles
-
-    @property
     def size(self) -> int | None:
         return self.metadata.preprocessing.get("size")
 

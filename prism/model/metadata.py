@@ -48,6 +48,11 @@ class Metadata:
     tag: str = ""  # by which timm tells these weights of the model from others
     version: int = VERSION
 
+    @property
+    def names(self) -> list[str]:
+        """The classes as people call them; none if the file is silent."""
+        return self.titles or self.classes or []
+
     def header(self) -> dict[str, str]:
         """As a safetensors file holds it: JSON by key."""
         return {own.name: json.dumps(getattr(self, own.name)) for own in fields(self)}

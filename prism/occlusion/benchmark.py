@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from prism.data.preprocessing import IMAGENET_MEAN, IMAGENET_STD, normalise
 from prism.metrics.significance import balanced_mean, bootstrap_interval, calibration_error
-from prism.model.backbone import Prism
+from prism.model.backbone import logits_and_trace
 from prism.occlusion.hiding import Images, Occluded
 from prism.occlusion.runner import Benchmark, Progress, Subject, check_finite, fingerprint, ready
 from prism.occlusion.settings import CLEAN, CURVES, PAPER_SETTINGS, Job, Setting, jobs
@@ -123,15 +123,11 @@ def _joined(parts: Iterable[Predictions]) -> Predictions:
 
 
 def _answers(subject: Subject, images: Tensor, labels: Tensor, names: Sequence[str]) -> Predictions:
-    steps = torch.zeros(len(images), 0)
-    if isinstance(subject.model, Prism):
-        logits, trace = subject.model.forward_traced(images, slot_maps=False)
-        steps = torch.stack([stage.steps for stage in trace.stages], dim=1)
-    else:
-        try:
-            logits = subject.model(images)
-        except AssertionError as error:  # how timm refuses a size
-            raise ValueError(f"{subject.name} does not take these images: {error}") from None
+    try:
+        logits, trace = logits_and_trace(subject.model, images)
+    except AssertionError as error:  # how timm refuses a size
+        raise ValueError(f"{subject.name} does not take these images: {error}") from None
+    steps = torch.stack([stage.steps for stage in trace.stages], dim=1) if trace else torch.zeros(len(images), 0)
     check_finite(subject.name, logits, names.__getitem__)
     if int(labels.max()) >= logits.shape[1]:
         raise ValueError(f"{subject.name} knows {logits.shape[1]} classes, the data has a label {int(labels.max())}")

@@ -57,6 +57,12 @@ def legend(axis: Any, **how: Any) -> None:
         axis.legend(frameon=False, fontsize=8, **how)
 
 
+def legend_below(figure: Figure, columns: int, handles: Sequence[Any] = (), size: float = 10) -> None:
+    """Of the first panel, unless handles are given; nothing where there is nothing to name."""
+    if shown := handles or figure.axes[0].get_legend_handles_labels()[0]:
+        figure.legend(handles=shown, loc="outside lower center", ncols=columns, frameon=False, fontsize=size)
+
+
 def image_grid(rows: Sequence[Sequence[tuple[np.ndarray, str]]], side: float = 2.0) -> Figure:
     """Rows of images (H, W, 3), each under its title."""
     columns = max(map(len, rows))

@@ -106,12 +106,12 @@ def column(rows: Rows, name: str) -> list[Any]:
     return list(dict.fromkeys(row[name] for row in rows))
 
 
-def grouped(rows: Rows, by: Sequence[str], value: str) -> dict[tuple[Any, ...], list[float]]:
-    """The values of the rows that agree in the columns `by`, in their order."""
+def grouped(rows: Rows, by: Sequence[str], value: str, unit: float = 1) -> dict[tuple[Any, ...], list[float]]:
+    """The values of the rows that agree in the columns `by`, in their order; a `unit` of 100 gives per cent."""
     found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for row in rows:
         if row[value] is not None:
-            found[tuple(row[name] for name in by)].append(row[value])
+            found[tuple(row[name] for name in by)].append(unit * row[value])
     return dict(found)
 
 

@@ -89,8 +89,8 @@ def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
 
 def figure(rows: s.Rows) -> s.Figure:
     parts = s.column(rows, "part")
-    sheet = s.Figure(figsize=(4.4 * len(parts), 3.9), layout="constrained")
-    for axis, part in zip(sheet.subplots(1, len(parts), sharey=True, squeeze=False)[0], parts, strict=True):
+    sheet, axes = s.panels(len(parts), 4.4, 3.9)
+    for axis, part in zip(axes, parts, strict=True):
         own = s.where(rows, part=part)
         found, variants = s.means(own, ["variant", "setting"], "top-1"), s.column(own, "variant")
         published = {variant: scores for variant, scores in PUBLISHED[part].items() if variant in variants}
@@ -98,8 +98,7 @@ def figure(rows: s.Rows) -> s.Figure:
             axis.plot(variants, [found[variant, setting.name] for variant in variants], **s.style(number))
             axis.plot([*published], [scores[number] for scores in published.values()], **(s.style(number) | s.PAPER))
         axis.set(title=part)
-        axis.grid(alpha=0.3)
-    sheet.axes[0].set(ylabel="top-1 accuracy, %", ylim=(0, 102))
+    axes[0].set(ylabel="top-1 accuracy, %", ylim=(0, 102))
     ours = [Line2D([], [], label=setting.name, **s.style(number)) for number, setting in enumerate(SETTINGS)]
     theirs = Line2D([], [], color="#444444", marker="o", label="the same in the paper, ImageNet", **s.PAPER)
     s.legend_below(sheet, 5, [*ours, theirs])

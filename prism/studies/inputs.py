@@ -103,12 +103,17 @@ class Inputs:
     ) -> Iterator[tuple[dict[str, Any], Prism, Iterator[Pair]]]:
         """For every PRISM and setting: what its rows begin with, the network, and pairs normalised for it."""
         for subject in found.prisms:
-            network = subject.model.eval().to(self.device)
-            assert isinstance(network, Prism)
+            network = self.ready(subject)
             for setting in settings:
                 progress(f"{subject.name}, {setting.name}")
                 which = {"model": subject.name, "run": subject.run, "setting": setting.name}
                 yield which, network, self._normalised(found.images, setting, subject)
+
+    def ready(self, subject: Subject) -> Prism:
+        """The network of a PRISM, in evaluation mode and on the device."""
+        network = subject.model.eval().to(self.device)
+        assert isinstance(network, Prism)
+        return network
 
     def _normalised(self, images: Images, setting: Setting, subject: Subject) -> Iterator[Pair]:
         for clean, occluded, hidden in self.pairs(images, setting):

@@ -12,7 +12,6 @@ from PIL import Image
 from prism.analysis.drawing import spotlit
 from prism.analysis.prototypes import atlas, usage
 from prism.data.preprocessing import normalise
-from prism.model.backbone import Prism
 from prism.reporting.figures import pixels
 from prism.studies import study as s
 
@@ -33,8 +32,7 @@ def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
     count = min(len(found.images), QUICK_IMAGES if inputs.quick else IMAGES)
     progress(f"searching {count} images")
     images = torch.stack([found.images[index][0] for index in range(count)])
-    network: Any = subject.model.eval().to(inputs.device)
-    assert isinstance(network, Prism)
+    network = inputs.ready(subject)
     which = {"model": subject.name, "run": subject.run}
     size = {"images": count, "pixels": images.shape[-2] * images.shape[-1]}
     stages = atlas(network, normalise(images.to(inputs.device), subject.mean, subject.std), REGIONS)

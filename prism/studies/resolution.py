@@ -61,8 +61,7 @@ def occluded_means(rows: s.Rows) -> s.Means:
 def figure(rows: s.Rows) -> s.Figure:
     """Accuracy against size, one line per model; and PRISM's losses under its switches."""
     found, sizes = occluded_means(rows), s.column(rows, "size")
-    sheet = s.Figure(figsize=(9, 3.9), layout="constrained")
-    accuracy, losses = sheet.subplots(1, 2)
+    sheet, (accuracy, losses) = s.panels(2, 4.5, 3.9, sharey=False)
     for number, model in enumerate(s.column(rows, "model")):
         own = [size for size in sizes if (model, AS_TRAINED, size) in found]
         accuracy.plot(own, [found[model, AS_TRAINED, size] for size in own], label=model, **s.style(number))
@@ -75,7 +74,6 @@ def figure(rows: s.Rows) -> s.Figure:
     losses.axhline(0, color="#888888", linewidth=1)
     for axis in (accuracy, losses):
         axis.set(xlabel="side of the image, px", xticks=sizes)
-        axis.grid(alpha=0.3)
         axis.legend(frameon=False)
     return sheet
 

@@ -8,7 +8,6 @@ from prism.analysis.drawing import Line, sheet
 from prism.analysis.pairs import Pairs
 from prism.analysis.slots import summary, winners
 from prism.data.preprocessing import normalise
-from prism.model.backbone import Prism
 from prism.reporting.figures import pixels
 from prism.studies import study as s
 
@@ -22,8 +21,7 @@ def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
     """
     found = inputs.prisms("only PRISM has slots")
     subject = found.prisms[0]
-    network = subject.model.eval().to(inputs.device)
-    assert isinstance(network, Prism)
+    network = inputs.ready(subject)
     pair = Pairs(found.images, OCCLUSION)[0]
     rows, maps = [], []
     for name, image in (("clean", pair.clean), (OCCLUSION.name, pair.occluded)):

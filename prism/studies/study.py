@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from prism.occlusion.benchmark import step_columns
 from prism.occlusion.runner import Subject
 from prism.occlusion.settings import CLEAN, PAPER_SETTINGS, Setting
-from prism.reporting.figures import COLOURS, MARKERS, PAPER, from_zero, save
+from prism.reporting.figures import COLOURS, MARKERS, PAPER, legend_below, panels, save
 from prism.reporting.figures import look as style
 from prism.reporting.files import write_text
 from prism.reporting.pages import Section, as_markdown, publish, write_report
@@ -131,10 +131,3 @@ def shown(rows: Rows, digits: int = 2, without: Sequence[str] = ("note", "run"))
         {name: f"{value:.{digits}f}" if isinstance(value, float) else value for name, value in row.items()}
         for row in ({name: row[name] for name in row if name not in without} for row in rows)
     ]
-
-
-def legend_below(figure: Figure, columns: int, handles: Sequence[Any] = (), size: float = 10) -> None:
-    """Of the first panel, unless handles are given."""
-    if not handles:
-        handles, _ = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=size)

@@ -30,18 +30,23 @@ class Learner(nn.Module):
     """A network and its loss. Only `network` is kept when training is over."""
 
     network: nn.Module
+    weights: Weights | None = PAPER_WEIGHTS  # of PRISM's own losses, which None leaves out
 
     def forward(self, images: Any, targets: Any) -> Outcome:
         raise NotImplementedError
 
+    def outcome(self, losses: dict[str, Tensor], trace: Trace | None) -> Outcome:
+        """With what a PRISM, which leaves a trace, adds: its own losses, and the mean steps of each stage.
 
-def prism_losses(trace: Trace, weights: Weights) -> dict[str, Tensor]:
-    return {"ponder": weights.ponder * trace.ponder_loss, "vq": weights.vq * trace.vq_loss}
-
-
-def mean_steps(trace: Trace) -> dict[str, Tensor]:
-    """Mean steps of each stage over the batch: the paper's appendix draws them over training."""
-    return {f"steps {index}": stage.steps.float().mean() for index, stage in enumerate(trace.stages, start=1)}
+        The paper's appendix draws these steps over training.
+        """
+        if trace is None:
+            return Outcome(losses, {})
+        steps = {f"steps {index}": stage.steps.float().mean() for index, stage in enumerate(trace.stages, start=1)}
+        if self.weights is None:
+            return Outcome(losses, steps)
+        own = {"ponder": self.weights.ponder * trace.ponder_loss, "vq": self.weights.vq * trace.vq_loss}
+        return Outcome(losses | own, steps)
 
 
 def mean_over_ranks(count: Tensor) -> Tensor:

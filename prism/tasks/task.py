@@ -21,6 +21,7 @@ from prism.tasks.learner import Learner
 from prism.tasks.recipe import Recipe
 
 Progress = Callable[[str], None]
+Evaluate = Callable[[nn.Module, Accelerator], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Job:
     name: str
     learner: Learner
     stream: Stream  # of batches that one process takes at a time: `batch / accumulate` over all processes
-    evaluate: Callable[[nn.Module, Accelerator], dict[str, float]]
+    evaluate: Evaluate
     best: str  # the figure whose highest value names the best epoch
     metadata: Metadata  # kept with the weights
 
@@ -150,9 +151,17 @@ def ranks_of(accelerator: Accelerator) -> Ranks:
     return Ranks(accelerator.process_index, accelerator.num_processes)
 
 
-def at_once(recipe: Recipe, ranks: Ranks) -> int:
-    """Images that one process evaluates together."""
-    return max(1, recipe.batch // recipe.accumulate // ranks.world)
+def by_split(recipe: Recipe, shown: Mapping[str, Any], measure: Callable[..., dict[str, float]]) -> Evaluate:
+    """Evaluates a network on the images of each split, by `measure(network, images, accelerator, batch, workers)`."""
+
+    def evaluate(network: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        figures, batch = {}, max(1, recipe.batch // recipe.accumulate // accelerator.num_processes)
+        for split, images in shown.items():
+            found = measure(network, images, accelerator, batch, recipe.workers)
+            figures |= {f"{split} {name}": value for name, value in found.items()}
+        return figures
+
+    return evaluate
 
 
 def task_of(checkpoints: Sequence[Checkpoint], asked: str | None = None) -> str:

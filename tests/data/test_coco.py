@@ -277,7 +277,7 @@ def test_coco_and_voc_layouts_are_found(tmp_path: Path):
 def test_scenes_in_the_detection_view():
     whole, seen = (SceneImages("val", 6, 64, amodal=amodal) for amodal in (True, False))
     for index in range(len(whole)):
-        scene = whole.scenes.scene(index)
+        scene = whole.scene(index)
         (_, amodal), (_, visible) = whole[index], seen[index]
         for place, item in enumerate(scene.objects):
             assert (amodal["masks"][place].bool().numpy() == item.amodal).all()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from prism.baselines.debiformer import DeBiFormer
 from prism.cli import main
 from prism.data.scenes import render_scene
 from prism.export.engines import open_engine
@@ -73,6 +74,18 @@ def test_a_torch_program_is_open_for_any_size_and_batch(steps: int | None, tmp_p
     difference, any_size = write(network, tmp_path / "network.pt2", "torch", Metadata(model="prism_nano"), 64)
     assert any_size
     assert difference <= 1e-6
+
+
+def test_a_network_of_one_size_is_written_at_exactly_that(tmp_path: Path):
+    """DeBiFormer cannot be traced with open sides, and 72 is no multiple of the largest stride."""
+    small = dict(widths=(64,), pairs=(1,), windows=(3,), token_routed=(2,), agent_routed=(4,))
+    network = DeBiFormer(num_classes=4, img_size=72, **small, offset_kernels=(3,), offset_strides=(2,)).eval()
+    file = tmp_path / "network.onnx"
+    difference, any_size = write(network, file, "onnx", Metadata(model="debiformer_nano"), 72)
+    assert not any_size
+    assert difference <= 1e-4
+    with pytest.raises(ValueError, match="64"):
+        open_engine("onnxruntime", file, threads=1)(torch.zeros(1, 3, 64, 64))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

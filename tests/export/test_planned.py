@@ -34,4 +34,12 @@ def test_planned_steps_reach_their_means_in_a_file(engine: str, file: Path):
 
 def test_an_unknown_engine_is_named():
     with pytest.raises(ValueError, match="no engine is called 'banana'; there are eager"):
-        runner("banana", 64, 1)
+        runner("banana", 64, 1, Path())
+
+
+def test_engines_share_a_file(tmp_path: Path):
+    network = small_prism(widths=(8,), slots=(4,)).eval()
+    for engine in ("onnxruntime", "openvino"):
+        run = runner(engine, 64, 1, tmp_path)(network, [2])
+        assert run(random_images(2, 64, 64))["steps"].tolist() == [[2], [2]]  # pyright: ignore[reportIndexIssue]
+    assert len(list(tmp_path.iterdir())) == 1

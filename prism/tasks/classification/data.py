@@ -1,6 +1,6 @@
 """Labelled images as classifiers see them, in training and in evaluation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from prism.data import sources
 from prism.data.preprocessing import Preprocessing
 from prism.data.shards import ShardedImages, ShardStream, find_shards
 from prism.data.sources import OwnImages
-from prism.data.stream import Ranks, ShuffledStream, Stream
+from prism.data.stream import Ranks, ShuffledStream, Stream, Transform
 from prism.model.creation import Checkpoint
 from prism.model.metadata import Metadata
 from prism.occlusion.masks import scattered_mask
@@ -22,29 +22,21 @@ from prism.tasks.classification.recipes import Classification
 SCENES = 1000  # generated images that are evaluated, unless told
 
 
-def training_transform(
-    network: nn.Module,
-    size: int,
-    smallest: float,
-    flip: bool,
-    randaugment: str | None,
-    jitter: float,
-    erasing: float,
-    scattered: float,
-) -> Callable[[Any, int], tuple[Tensor, int]]:
-    """timm's augmentation of a PIL image; `smallest` is the least share of it that a crop shows.
+def training_transform(recipe: Classification, network: nn.Module) -> Transform:
+    """timm's augmentation of a PIL image, as the recipe asks for it.
 
     Of a share `scattered` of the images, random cells take the mean colour, which is 0 after normalisation.
     """
-    config = resolve_data_config(model=network)
+    config, size = resolve_data_config(model=network), recipe.size
+    erasing, scattered = (recipe.erasing, recipe.scattered) if recipe.hiding else (0.0, 0.0)
     try:
         augment: Any = create_transform(
             (3, size, size),
             is_training=True,
-            scale=(smallest, 1.0),
-            hflip=0.5 if flip else 0.0,
-            color_jitter=jitter,
-            auto_augment=randaugment,
+            scale=(recipe.smallest_crop, 1.0),
+            hflip=0.5 if recipe.flip else 0.0,
+            color_jitter=recipe.jitter,
+            auto_augment=recipe.randaugment,
             interpolation="bicubic",
             mean=config["mean"],
             std=config["std"],
@@ -53,9 +45,11 @@ def training_transform(
         )
         augment(Image.new("RGB", (size, size)))
     except Exception as error:  # timm's reader of policies asserts, divides and looks up what it is given
-        if not randaugment:
+        if not recipe.randaugment:
             raise
-        raise ValueError(f"timm does not know the policy {randaugment!r}: {type(error).__name__} {error}") from None
+        raise ValueError(
+            f"timm does not know the policy {recipe.randaugment!r}: {type(error).__name__} {error}"
+        ) from None
 
     def transform(image: Any, label: int) -> tuple[Tensor, int]:
         shown: Tensor = augment(image)
@@ -82,9 +76,7 @@ def open_images(
     for split in [split or "clean" for split in splits] if scenes else splits:
         images = sources.open_images(data, split, preprocessing.size, length, classes=classes)
         classes = images.classes
-        found[split] = OwnImages(
-            images if limit is None or scenes else sources.limited(images, limit), preprocessing.unit
-        )
+        found[split] = OwnImages(sources.limited(images, None if scenes else limit), preprocessing.unit)
     return found
 
 
@@ -107,20 +99,11 @@ def evaluation_images(
     if shards := find_shards(recipe.data, split):
         return ShardedImages(shards, preprocessing, ranks, recipe.classes)
     images = sources.open_images(recipe.data, split, recipe.size)
-    return OwnImages(sources.limited(images, recipe.limit) if recipe.limit else images, preprocessing, ranks)
+    return OwnImages(sources.limited(images, recipe.limit), preprocessing, ranks)
 
 
 def training_stream(recipe: Classification, network: nn.Module, ranks: Ranks) -> Stream:
-    transform = training_transform(
-        network,
-        recipe.size,
-        recipe.smallest_crop,
-        recipe.flip,
-        recipe.randaugment,
-        recipe.jitter,
-        recipe.erasing if recipe.hiding else 0.0,
-        recipe.scattered if recipe.hiding else 0.0,
-    )
+    transform = training_transform(recipe, network)
     batch = recipe.batch // recipe.accumulate
     if shards := find_shards(recipe.data, "train"):
         if recipe.hold_out:

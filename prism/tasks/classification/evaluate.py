@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from prism.data.shards import ShardedImages
 from prism.data.sources import OwnImages
 from prism.metrics.complexity import macs_by_module, parameters, step_cost
-from prism.model.backbone import Prism
+from prism.model.backbone import Prism, logits_and_trace
 from prism.occlusion.benchmark import Key, OcclusionBenchmark, Predictions, step_columns
 from prism.occlusion.hiding import Images, Occluded
 from prism.occlusion.runner import Subject, check_finite
@@ -39,11 +39,9 @@ def accuracy(
     for number, (images, labels, *told) in enumerate(batches):
         images, labels = images.to(device, dtype), labels.to(device)
         with accelerator.autocast():
-            if isinstance(network, Prism):
-                logits, trace = network.forward_traced(images, slot_maps=False)
-                steps += torch.stack([stage.steps.sum() for stage in trace.stages])
-            else:
-                logits = network(images)
+            logits, trace = logits_and_trace(network, images)
+        if trace is not None:
+            steps += torch.stack([stage.steps.sum() for stage in trace.stages])
         # shards tell names with their images, as no place in them is known
         names = told[0] if told else [own.name(number * batch + place) for place in range(len(labels))]  # pyright: ignore
         check_finite("the network", logits, names.__getitem__)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from prism.model.backbone import Prism
-from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_steps, prism_losses
+from prism.model.backbone import logits_and_trace
+from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights
 
 Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -26,11 +26,6 @@ class Classifier(Learner):
     def forward(self, images: Tensor, targets: Tensor) -> Outcome:
         if self.mixing is not None:  # it smooths labels itself
             images, targets = self.mixing(images, targets)
-        if not isinstance(self.network, Prism):
-            return Outcome({"classification": self._cross_entropy(self.network(images), targets)}, {})
-        logits, trace = self.network.forward_traced(images, slot_maps=False)
-        losses = {"classification": self._cross_entropy(logits, targets)} | prism_losses(trace, self.weights)
-        return Outcome(losses, mean_steps(trace))
-
-    def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(logits, targets, label_smoothing=0.0 if self.mixing else self.smoothing)
+        logits, trace = logits_and_trace(self.network, images)
+        loss = F.cross_entropy(logits, targets, label_smoothing=0.0 if self.mixing else self.smoothing)
+        return self.outcome({"classification": loss}, trace)

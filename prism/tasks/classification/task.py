@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from timm.data import Mixup
-from torch import nn
 
 from prism.data.preprocessing import Preprocessing
 from prism.data.sources import OwnImages
@@ -30,7 +29,7 @@ from prism.tasks.classification.options import ClassificationOptions
 from prism.tasks.classification.recipes import Classification
 from prism.tasks.learner import Weights
 from prism.tasks.parsing import whole_numbers
-from prism.tasks.task import Conditions, Job, Progress, Task, at_once, check_classes, ranks_of
+from prism.tasks.task import Conditions, Job, Progress, Task, by_split, check_classes, ranks_of
 
 HIDDEN = ("model", "run", "split", "images", "low", "high")
 
@@ -63,14 +62,6 @@ class ClassificationTask(Task):
         preprocessing = Preprocessing.for_network(learner.network, recipe.size, recipe.crop)
         splits = ("held-out",) if recipe.hold_out else recipe.splits
         shown = {split: images_of.evaluation_images(recipe, split, preprocessing, ranks) for split in splits}
-
-        def evaluated(network: nn.Module, accelerator: Accelerator) -> dict[str, float]:
-            figures = {}
-            for split, own in shown.items():
-                found = accuracy(network, own, accelerator, at_once(recipe, ranks), recipe.workers)
-                figures |= {f"{split} {name}": value for name, value in found.items()}
-            return figures
-
         hidden = [name for name in ("erasing", "cutmix", "scattered") if recipe.hiding and getattr(recipe, name)]
         metadata = Metadata(
             model=recipe.model,
@@ -80,7 +71,8 @@ class ClassificationTask(Task):
             training={"seed": recipe.seed, "hidden in training": ", ".join(hidden) or "nothing"},
         )
         stream = images_of.training_stream(recipe, learner.network, ranks)
-        return Job(recipe.model, learner, stream, evaluated, f"{splits[0]} {self.headline}", metadata)
+        evaluate = by_split(recipe, shown, accuracy)
+        return Job(recipe.model, learner, stream, evaluate, f"{splits[0]} {self.headline}", metadata)
 
     def random_batch(self, recipe: Classification, classes: int) -> Batch:
         count = min(4, recipe.batch)
@@ -96,12 +88,7 @@ class ClassificationTask(Task):
         return f"{parameters(network) / 1e6:.2f} M parameters, {macs / 1e9:.2f} GMAC{steps} at {recipe.size} px"
 
     def open_data(
-        self,
-        checkpoints: Sequence[Checkpoint],
-        data: str,
-        splits: Sequence[str],
-        limit: int | None,
-        options: ClassificationOptions,
+        self, checkpoints: Sequence[Checkpoint], data: str, splits: Sequence[str], limit: int | None, options: Any
     ) -> Mapping[str, OwnImages]:
         return images_of.open_images(checkpoints, data, splits, options.size, limit)
 
@@ -141,10 +128,9 @@ class ClassificationTask(Task):
 
     def predict(self, checkpoint: Checkpoint, images: Sequence[Path], out: Path, **options: Any) -> list[Row]:
         preprocessing = Preprocessing.from_metadata(checkpoint.metadata).at(options.get("size"))
-        names = checkpoint.titles or checkpoint.classes or []
         network = open_model(checkpoint)
         check_size(network, checkpoint.name, (preprocessing.size, preprocessing.size))
-        return predict.predict(network, images, names, preprocessing, out, options.get("draw"))
+        return predict.predict(network, images, checkpoint.metadata.names, preprocessing, out, options.get("draw"))
 
     def occlusion(
         self, subjects: Sequence[Any], images: Any, conditions: Conditions, out: Path, options: Any, progress: Progress

@@ -13,11 +13,12 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision.models.detection import MaskRCNN
 
 from prism.data.annotations import Annotated
 from prism.data.images import unit_pixels
+from prism.data.sources import OwnImages
 from prism.metrics import complexity
 from prism.metrics.average_precision import Result, Truth, as_results, by_subset, categories_of, flagged, instances
 from prism.metrics.complexity import Costs, parameters
@@ -28,6 +29,7 @@ from prism.reporting.tables import Row, Tables
 from prism.tasks.detection.covering import Covered, CoveredImages, summary, without_pixels, write_occluded
 from prism.tasks.detection.network import Design, DetectionNetwork, build_network, find
 from prism.tasks.detection.report import subset_table
+from prism.tasks.task import ranks_of
 
 
 class DetectorSubject(NamedTuple):
@@ -53,7 +55,7 @@ def detect(
     network: DetectionNetwork, images: Annotated, accelerator: Accelerator, batch: int, workers: int
 ) -> list[Result]:
     """What the network finds in all images, as COCO's result files have it; the same list in every process."""
-    own = _Own(images, accelerator.process_index, accelerator.num_processes)
+    own = _Own(images, unit_pixels, ranks_of(accelerator))
     # with this collation a batch stays a list: images differ in size
     batches: Iterable[list[tuple[Tensor, int, str]]] = DataLoader(own, batch, num_workers=workers, collate_fn=list)
     results = []
@@ -105,18 +107,12 @@ class _Unbatched(nn.Module):
         return self.network(list(images))
 
 
-class _Own(Dataset[tuple[Tensor, int, str]]):
-    """This process's images of a split: every world-th one."""
+class _Own(OwnImages):
+    """Images of many sizes, each with its id and its name; masks, which are large, stay with the reader."""
 
-    def __init__(self, images: Annotated, rank: int, world: int):
-        self.images, self.indices = images, range(rank, len(images), world)
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int, str]:
-        image, target = self.images[self.indices[index]]
-        return unit_pixels(image), target["image_id"], self.images.name(self.indices[index])
+    def __getitem__(self, index: int) -> Any:
+        image, target = super().__getitem__(index)
+        return image, target["image_id"], self.name(index)
 
 
 SHARES = (0.1, 0.3, 0.5, 0.7)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from prism.tasks.detection.network import DetectionNetwork
-from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_over_ranks, mean_steps, prism_losses
+from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_over_ranks
 
 
 class Detector(Learner):
@@ -12,7 +12,7 @@ class Detector(Learner):
 
     def __init__(self, network: DetectionNetwork, weights: Weights = PAPER_WEIGHTS, own_losses: bool = True):
         super().__init__()
-        self.network, self.weights, self.own_losses = network, weights, own_losses
+        self.network, self.weights = network, weights if own_losses else None
 
     def forward(self, images: list[Tensor], targets: list[dict[str, Tensor]]) -> Outcome:
         network = self.network
@@ -22,8 +22,4 @@ class Detector(Learner):
             counts = torch.stack([*counted.values()]).to(losses["loss_mask"].dtype)
             shares = counts / mean_over_ranks(counts).clamp(min=1)
             losses |= {name: losses[name] * share for name, share in zip(counted, shares, strict=True)}
-        trace = network.maps.take_trace()
-        if trace is None:
-            return Outcome(losses, {})
-        own = prism_losses(trace, self.weights) if self.own_losses else {}
-        return Outcome(losses | own, mean_steps(trace))
+        return self.outcome(losses, network.maps.take_trace())

@@ -4,11 +4,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from prism.metrics.average_precision import NUMBERS
 from prism.occlusion.settings import MASKS, Setting, fills_of, kept, of_fill
-from prism.reporting.figures import PAPER, curve, from_zero, panels, save
+from prism.reporting.figures import PAPER, curve, from_zero, legend_below, panels, save
 from prism.reporting.pages import Section, present
-from prism.reporting.tables import Row, Rows, Tables, column, means, with_deviation
+from prism.reporting.tables import Row, Rows, Tables, column, grouped, means, with_deviation
 
 # Table 2(a) of the paper, on COCO: parameters of RetinaNet in millions and its AP; those of Mask R-CNN, box and mask AP
 RETINANET = ("M", "C", "M30", "M50")
@@ -27,7 +26,6 @@ NOTE = (
     "deviation over them. Rows marked as the paper's are its published values on COCO, for reference: they were not "
     "measured here."
 )
-SCORES = [f"{kind} {name}" for kind in ("box", "mask") for name in NUMBERS] + ["mask recall75"]
 WORTH_COMPARING = 1.0  # AP: a share of less says nothing
 
 
@@ -65,16 +63,16 @@ def report(tables: Tables, out: Path) -> list[Section]:
 
 def paper_table(rows: Rows, sizes: dict[tuple[str, str], int], filling: str) -> list[Row]:
     """One row per backbone in the layout of the paper's Table 2(a), then the paper's own rows."""
-    scores = _scores(rows, filling, "all")
+    scores = {number: _scores(rows, filling, "all", number) for number in ("box AP", "mask AP")}
     ours = []
     for name in column(rows, "backbone"):
         line = {"model": name} | {f"{head} {c}": "" for head, columns in COLUMNS.items() for c in columns}
         line |= {f"{head} M": f"{size / 1e6:.1f}" for (backbone, head), size in sizes.items() if backbone == name}
-        for (backbone, head, setting, number), values in scores.items():
-            letter = LETTERS.get(head, {}).get(number)
-            place = f"{head} {'C' if setting == 'clean' else setting}{letter}"
-            if backbone == name and letter is not None and place in line:
-                line[place] = with_deviation(values)
+        for number, found in scores.items():
+            for (backbone, head, setting), values in found.items():
+                place = f"{head} {'C' if setting == 'clean' else setting}{LETTERS[head].get(number)}"
+                if backbone == name and place in line:
+                    line[place] = with_deviation(values)
         ours.append(line)
     theirs = [
         {"model": f"{name} (paper, COCO)"}
@@ -99,13 +97,12 @@ def of_head(lines: Rows, head: str) -> list[Row]:
 
 def subset_table(rows: Rows, filling: str) -> list[Row]:
     """A row for each detector, subset of the objects and score, a column for each setting."""
-    found = {subset: _scores(rows, filling, subset) for subset in column(rows, "subset")}
     lines = []
     for backbone, head in dict.fromkeys((row["backbone"], row["head"]) for row in rows):
-        for subset, scores in found.items():
+        for subset in column(rows, "subset"):
             for number in ("box AP", "mask AP", "mask recall75"):
-                values = {s: scores.get((backbone, head, s, number), []) for s in column(rows, "setting")}
-                cells = {setting: with_deviation(own) for setting, own in values.items()}
+                scores = _scores(rows, filling, subset, number)
+                cells = {s: with_deviation(scores.get((backbone, head, s), [])) for s in column(rows, "setting")}
                 if any(cells.values()):
                     lines.append({"detector": f"{backbone}, {head}", "objects": subset, "score": number, **cells})
     return lines
@@ -116,11 +113,10 @@ def figure(rows: Rows, filling: str) -> Figure:
     drawn, axes = panels(2, 4.75, 4.4)
     detectors = list(dict.fromkeys((row["backbone"], row["head"]) for row in rows))
     for axis, subset in zip(axes, ("all", "masked"), strict=True):
-        found = _scores(rows, filling, subset)
         for number, (backbone, head) in enumerate(detectors):
             for score, line in (("box AP", "-"), ("mask AP", "--")):
-                keys = [key for key in found if (key[0], key[1], key[3]) == (backbone, head, score)]
-                points = {Setting.parse(key[2]).hidden_share: found[key] for key in keys}
+                found = _scores(rows, filling, subset, score).items()
+                points = {Setting.parse(s).hidden_share: own for (*of, s), own in found if of == [backbone, head]}
                 label = f"{backbone}, {head}, {score.split()[0]}" if points else None
                 curve(axis, points, number, label, linestyle=line)
         axis.set(title=f"{subset} objects", xlabel=MASKS["M"].label)
@@ -133,9 +129,7 @@ def figure(rows: Rows, filling: str) -> Figure:
             axes[0].plot(*zip(*sorted(points), strict=True), color=colour, marker="o", label=label, **PAPER)
     from_zero(axes[0])
     axes[0].set(ylabel=f"AP, % ({filling} fill)")
-    handles, labels = axes[0].get_legend_handles_labels()
-    if handles:  # without any object there is no AP
-        drawn.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    legend_below(drawn, 3, size=8)
     return drawn
 
 
@@ -169,13 +163,7 @@ def words(rows: Rows, blocks: Rows) -> str:
     return f"{kept(pairs, 'box AP', Setting.parse(hardest))}\n\n{' '.join(found)}"
 
 
-def _scores(rows: Rows, filling: str, subset: str) -> dict[tuple[str, str, str, str], list[float]]:
-    """In per cent, by backbone, head, setting and number."""
-    found: dict[tuple[str, str, str, str], list[float]] = {}
-    for row in of_fill(rows, filling):
-        if row["subset"] == subset:
-            for number in SCORES:
-                if row[number] is not None:
-                    key = row["backbone"], row["head"], row["setting"], number
-                    found.setdefault(key, []).append(100 * row[number])
-    return found
+def _scores(rows: Rows, filling: str, subset: str, score: str) -> dict[tuple[str, ...], list[float]]:
+    """In per cent, by backbone, head and setting."""
+    own = [row for row in of_fill(rows, filling) if row["subset"] == subset]
+    return grouped(own, ["backbone", "head", "setting"], score, 100)

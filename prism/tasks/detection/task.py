@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator, PartialState
-from torch import nn
 
 from prism.data.annotations import Annotated
 from prism.data.coco import CocoImages
@@ -37,7 +36,7 @@ from prism.tasks.detection.network import TITLES, Design, DetectionNetwork, buil
 from prism.tasks.detection.options import DetectionOcclusionOptions
 from prism.tasks.detection.recipes import Detection
 from prism.tasks.learner import Weights
-from prism.tasks.task import Conditions, Job, Progress, Task, at_once, check_classes, ranks_of, with_files
+from prism.tasks.task import Conditions, Job, Progress, Task, by_split, check_classes, ranks_of, with_files
 
 
 class DetectionTask(Task):
@@ -74,16 +73,15 @@ class DetectionTask(Task):
         stream = ShuffledStream(trained, transform, batch, recipe.seed, ranks, recipe.workers, listed, groups)
         truth = cache(lambda: ground_truth(shown))  # scenes are rendered for it: once, when it is needed
 
-        def evaluated(network: nn.Module, accelerator: Accelerator) -> dict[str, float]:
-            assert isinstance(network, DetectionNetwork)
-            found = detect(network, shown, accelerator, at_once(recipe, ranks), recipe.workers)
-            return {f"{recipe.split} {name}": n for name, n in judge(truth(), found, network.finds_masks).items()}
+        def measured(network: DetectionNetwork, images: Annotated, *how: Any) -> dict[str, float]:
+            return judge(truth(), detect(network, images, *how), network.finds_masks)
 
         best, network = f"{recipe.split} {'mask' if masks else 'box'} AP", learner.network
         assert isinstance(network, DetectionNetwork)
         arguments = model_arguments(recipe.network_words())
         metadata = describe(network, design_of(recipe), trained.classes, trained.categories, arguments, amodal)
-        return Job(recipe.model, learner, stream, evaluated, best, metadata.with_training(seed=recipe.seed))
+        evaluate = by_split(recipe, {recipe.split: shown}, measured)
+        return Job(recipe.model, learner, stream, evaluate, best, metadata.with_training(seed=recipe.seed))
 
     def random_batch(self, recipe: Detection, classes: int) -> Batch:
         count, side = min(2, recipe.batch), min(recipe.sizes[-1], recipe.longest)

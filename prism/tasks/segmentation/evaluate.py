@@ -7,7 +7,7 @@ B images, C classes.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -104,21 +104,14 @@ def in_training(
     return {name: value for name, value in scores(everywhere).items() if value is not None}
 
 
-def summed(parts: Sequence[Mapping[tuple[str, str], Counts]]) -> dict[tuple[str, str], Counts]:
-    """What several processes counted."""
-    return {key: reduce(added, (part[key] for part in parts)) for key in parts[0]}
-
-
 def subjects_of(checkpoints: Sequence[Checkpoint], classes: Sequence[str], **how: Any) -> list[Subject]:
     """The segmenters of these files, which must know these classes; `how` are arguments of Inference."""
-    for checkpoint in checkpoints:
-        if checkpoint.file:
-            check_classes(checkpoint.file, checkpoint.classes or [], classes)
     found = []
-    for file in with_files(checkpoints):
+    for checkpoint, file in zip(checkpoints, with_files(checkpoints), strict=True):
+        check_classes(file, checkpoint.classes or [], classes)
         inference = load_segmenter(file, **how)
         network = inference.network
-        found.append(Subject(network.backbone.name, str(file.with_suffix("")), inference, network.mean, network.std))
+        found.append(Subject(network.backbone.name, checkpoint.run, inference, network.mean, network.std))
     return found
 
 
@@ -170,7 +163,9 @@ class SegmentationBenchmark(Benchmark):
         own = self.own_batches(len(shown))
         counted = count_pixels(subjects, shown, len(self.classes), own, self.workers, self.device)
         rows, of_classes = [], []
-        for (name, run), counts in summed(self.everyones(counted)).items():
+        everyones = self.everyones(counted)
+        for name, run in counted:
+            counts = reduce(added, (theirs[name, run] for theirs in everyones))
             which = {"model": name, "run": run, **job.columns}
             rows.append(which | {"images": len(self.images)} | scores(counts))
             of_classes += [which | row for row in class_rows(counts, list(self.classes))]

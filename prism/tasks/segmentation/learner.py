@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from prism.data.label_maps import VOID
-from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_over_ranks, mean_steps, prism_losses
+from prism.tasks.learner import PAPER_WEIGHTS, Learner, Outcome, Weights, mean_over_ranks
 from prism.tasks.segmentation.network import SemanticFPN
 
 
@@ -23,8 +23,4 @@ class Segmenter(Learner):
         # of all processes, so that a pixel counts alike in each of them; a crop may be void altogether
         labelled = mean_over_ranks((targets != VOID).sum()).clamp(min=1)
         total = F.cross_entropy(logits, targets.long(), ignore_index=VOID, reduction="sum")
-        losses = {"segmentation": total / labelled}
-        if trace is None:
-            return Outcome(losses, {})
-        own = prism_losses(trace, self.weights) if self.weights is not None else {}
-        return Outcome(losses | own, mean_steps(trace))
+        return self.outcome({"segmentation": total / labelled}, trace)

@@ -50,7 +50,7 @@ def report(tables: Tables, out: Path) -> list[Section]:
 
 def paper_table(rows: Rows, cost: Mapping[str, tuple[int, float]], filling: str) -> list[Row]:
     """One row per model as in the paper's Table 2(b), then the paper's own."""
-    found = _mious(rows, filling)
+    found = grouped(of_fill(rows, filling), ["model", "setting"], "mIoU", 100)
     ours = [
         {
             "model": name,
@@ -73,10 +73,10 @@ def paper_table(rows: Rows, cost: Mapping[str, tuple[int, float]], filling: str)
 def class_table(rows: Rows) -> list[Row]:
     """One row per class, one column per model: IoU of clean images, mean and deviation over its runs."""
     clean = [row for row in rows if row["setting"] == CLEAN.name]
-    found = grouped(clean, ["class", "model"], "IoU")
+    found = grouped(clean, ["class", "model"], "IoU", 100)
     lines = {row["class"]: {"class": row["class"], "share": f"{100 * row['share']:.1f}"} for row in clean}
     return [
-        line | {name: with_deviation([100 * v for v in found.get((kind, name), [])]) for name in column(rows, "model")}
+        line | {name: with_deviation(found.get((kind, name), [])) for name in column(rows, "model")}
         for kind, line in lines.items()
     ]
 
@@ -86,7 +86,7 @@ def figure(rows: Rows, filling: str) -> Figure:
     drawn, (whole, apart) = panels(2, 4.5)
     models = column(rows, "model")
     for axis, score, line in ((whole, "mIoU", "-"), (apart, "visible mIoU", "-"), (apart, "hidden mIoU", "--")):
-        found = _mious(rows, filling, score)
+        found = grouped(of_fill(rows, filling), ["model", "setting"], score, 100)
         for number, name in enumerate(models):
             points = {Setting.parse(s).hidden_share: values for (model, s), values in found.items() if model == name}
             curve(axis, points, number, name if axis is whole else f"{name}, {score.split()[0]}", linestyle=line)
@@ -114,9 +114,3 @@ def words(rows: Rows) -> str:
         texts.append(f"{model} has {clean:.1f} mIoU clean and {occluded:.1f} with {chosen}")
         texts[-1] += f", {100 * hidden:.1f} of the hidden pixels themselves." if hidden is not None else "."
     return " ".join(texts)
-
-
-def _mious(rows: Rows, filling: str, score: str = "mIoU") -> dict[tuple[str, str], list[float]]:
-    """In per cent, by model and setting."""
-    found = grouped(of_fill(rows, filling), ["model", "setting"], score)
-    return {(model, setting): [100 * value for value in values] for (model, setting), values in found.items()}

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import nn
 
 from prism.data.label_maps import VOID, LabelledImages, open_segmentation
 from prism.data.sources import Labelled, limited
@@ -33,7 +32,7 @@ from prism.tasks.segmentation.learner import Segmenter
 from prism.tasks.segmentation.network import SemanticFPN
 from prism.tasks.segmentation.options import InferenceOptions
 from prism.tasks.segmentation.recipes import Segmentation
-from prism.tasks.task import Conditions, Job, Progress, Task, at_once, ranks_of
+from prism.tasks.task import Conditions, Job, Progress, Task, by_split, ranks_of
 
 
 class SegmentationTask(Task):
@@ -56,9 +55,7 @@ class SegmentationTask(Task):
     def job(self, recipe: Segmentation, accelerator: Accelerator) -> Job:
         ranks = ranks_of(accelerator)
         train = _open(recipe, "train")
-        shown = [_open(recipe, split) for split in recipe.splits]
-        if recipe.limit is not None:
-            shown = [limited(samples, recipe.limit) for samples in shown]
+        shown = {split: limited(_open(recipe, split), recipe.limit) for split in recipe.splits}
         learner = self.learner(recipe, train.classes)
         network = learner.network
         transform = training_transform(
@@ -67,17 +64,12 @@ class SegmentationTask(Task):
         batch = recipe.batch // recipe.accumulate
         stream = ShuffledStream(train, transform, batch, recipe.seed, ranks, recipe.workers)
 
-        def evaluated(network: nn.Module, accelerator: Accelerator) -> dict[str, float]:
-            assert isinstance(network, SemanticFPN)
-            figures = {}
-            for split, samples in zip(recipe.splits, shown, strict=True):
-                count = at_once(recipe, ranks)
-                found = in_training(network, samples, recipe.fit, accelerator, count, recipe.workers)
-                figures |= {f"{split} {name}": value for name, value in found.items()}
-            return figures
+        def measured(network: SemanticFPN, samples: Labelled, *how: Any) -> dict[str, float]:
+            return in_training(network, samples, recipe.fit, *how)
 
         metadata = network.metadata(recipe.size, recipe.fit).with_training(seed=recipe.seed)
-        return Job(recipe.model, learner, stream, evaluated, f"{recipe.splits[0]} {self.headline}", metadata)
+        evaluate = by_split(recipe, shown, measured)
+        return Job(recipe.model, learner, stream, evaluate, f"{recipe.splits[0]} {self.headline}", metadata)
 
     def random_batch(self, recipe: Segmentation, classes: int) -> Batch:
         if classes > VOID:
@@ -102,7 +94,7 @@ class SegmentationTask(Task):
         found = {}
         for split in splits:
             samples = open_segmentation(data, split, first.size or 64, classes=len(first.classes or []))
-            found[split] = LabelledImages(samples if limit is None else limited(samples, limit))
+            found[split] = LabelledImages(limited(samples, limit))
         return found
 
     def subjects(

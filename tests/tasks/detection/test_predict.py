@@ -140,7 +140,7 @@ def test_the_visible_truth_is_hidden_by_nothing(tmp_path: Path):
     main(["occlusion", "--task", "detection", "--data", "scenes", "--limit", "3", "--shares", "0.3", "--write",
           "--visible", "--fills", "black", "--workers", "0", "--out", str(tmp_path)])  # fmt: skip
     truth = json.loads((tmp_path / "M30-black-0" / "instances.json").read_text())
-    scenes = SceneImages("val", 3).scenes
+    scenes = SceneImages("val", 3)
     for image in truth["images"]:
         own = [a for a in truth["annotations"] if a["image_id"] == image["id"]]
         masks = decode([a["segmentation"] for a in own], (96, 96)).bool()
