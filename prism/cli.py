@@ -11,19 +11,19 @@ from prism.reporting.files import one_line
 VERBS = {
     "train": "train a recipe, or resume an interrupted run",
     "recipes": "list the recipes",
-    "eval": "metrics of trained models on whole images",
-    "occlusion": "how robust are models to occlusion?",
-    "predict": "the most likely classes of images",
+    "eval": "evaluate trained models on whole images",
+    "occlusion": "measure how robust models are to occlusion",
+    "predict": "classify images",
     "detect": "find objects in images",
     "segment": "label every pixel of images",
     "study": "make a table or figure of the paper, or one beyond it",
     "slots": "draw which slot wins which part of an image",
-    "info": "parameters and GMACs of a model",
-    "speed": "images per second of several models",
-    "feed": "does the data keep up with training?",
-    "export": "write a file for another engine, or weights of half the size",
+    "info": "count parameters and GMACs of a model",
+    "speed": "time several models, in images per second",
+    "feed": "check whether data loading keeps up with training",
+    "export": "export to another engine, or write weights at half the size",
     "convert": "convert an official checkpoint of a baseline",
-    "app": "hide parts of images in the browser",
+    "app": "open the playground: hide parts of an image in the browser",
 }
 # which extra brings a package that is not part of the base installation
 EXTRAS = {

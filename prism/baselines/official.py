@@ -160,18 +160,18 @@ def official_state_dict(name: str, state: Mapping[str, Any]) -> dict[str, Tensor
 
 def _unwrapped(state: Mapping[str, Any]) -> dict[str, Tensor]:
     if not isinstance(state, Mapping):
-        raise ValueError(f"expected tensors by name, got {type(state).__name__}")
+        raise ValueError(f"expected named tensors, got {type(state).__name__}")
     while wrapper := next((key for key in WRAPPERS if isinstance(state.get(key), Mapping)), None):
         state = state[wrapper]
     weights: dict[str, Tensor] = {}
     for key, value in state.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
-            raise ValueError(f"expected tensors by name, got {type(value).__name__} at {key!r}")
+            raise ValueError(f"expected named tensors, got {type(value).__name__} at {key!r}")
         name = key
         while prefix := next((prefix for prefix in PREFIXES if name.startswith(prefix)), None):
             name = name.removeprefix(prefix)
         if name in weights:
-            raise ValueError(f"{name!r} is there twice, with and without a prefix")
+            raise ValueError(f"{name!r} appears twice, with and without a prefix")
         weights[name] = value
     return weights
 

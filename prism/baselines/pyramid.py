@@ -108,7 +108,7 @@ def _features(name: str, arguments: dict[str, Any]) -> tuple[nn.Module, list[int
     """A timm network that returns four maps, their channels, and their stride if they share one."""
     whole: Any = build(name, num_classes=0)
     if not hasattr(whole, "feature_info"):  # CoaT, CrossViT
-        raise ValueError(f"{name} has no maps that timm can take out of it, a pyramid needs strides {STRIDES}")
+        raise ValueError(f"timm cannot extract feature maps from {name}; a pyramid needs strides {STRIDES}")
     takes = inspect.signature(type(whole).__init__).parameters
     if "dynamic_img_size" in takes:  # plain ViTs
         arguments = arguments | dict(dynamic_img_size=True)

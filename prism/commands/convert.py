@@ -6,7 +6,7 @@ from tyro.conf import Positional
 
 
 def convert(model: Positional[str], checkpoint: Positional[Path], out: Positional[Path]) -> None:
-    """Write an official checkpoint of a baseline as a file that every command here takes.
+    """Convert an official checkpoint of a baseline into a file that every command accepts.
 
     Nothing in the checkpoint is executed: it is read as tensors, and refused if it holds anything else.
 

@@ -17,17 +17,17 @@ def export(
     tag: str = "",
     push: Annotated[str, arg(metavar="OWNER/NAME")] = "",
 ) -> None:
-    """A file for another engine, in which PRISM still halts; or, without --to, weights of half the size.
+    """Export to another engine, where PRISM still halts; or, without --to, write weights at half the size.
 
     Args:
-        checkpoint: a safetensors file of a training run
-        out: where the file goes; for hub, the folder
+        checkpoint: a .safetensors file written by a training run
+        out: the file to write; for hub, the folder
         to: onnx (.onnx), openvino (.xml and .bin), torch (.pt2), or hub, a folder for timm and Hugging Face;
             without it, a safetensors file in float16, except for the codebooks
-        steps: this many steps for every image instead of halting, for all stages or for each
-        features: the maps of the backbone instead of logits
-        titles: the classes in words, in their order, if their names are codes
-        tag: by which timm tells these weights of the model from others
+        steps: take exactly this many steps instead of halting: one number, or one per stage
+        features: export the backbone's feature maps instead of logits
+        titles: readable names of the classes, in order, if their names are codes
+        tag: tag that tells these weights from others of the same model, as in timm
         push: also upload the folder to this repository of the Hugging Face Hub
     """
     from prism.data.preprocessing import Preprocessing

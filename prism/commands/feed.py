@@ -8,7 +8,7 @@ from prism.tasks.recipe import Recipe
 
 
 def run(words: Sequence[str]) -> None:
-    help = "Does the data keep up? Training speed on real batches against that on batches held in memory."
+    help = "Does data loading keep up? Training speed on real batches against that on batches held in memory."
     parse(with_recipe(feed, help), words, "feed")
 
 

@@ -20,7 +20,7 @@ def predict(
 
     Args:
         images: image files; with --engine, the exported file comes first
-        checkpoint: weights (safetensors); by default those of prism_nano that this package carries
+        checkpoint: weights (safetensors); by default the prism_nano weights shipped with the package
         model: a PRISM variant or timm model; by default the checkpoint's
         size: side of the images in pixels; by default what the checkpoint was trained at, or 224
         out: folder for predictions.json and slot maps
@@ -37,7 +37,7 @@ def predict(
     from prism.reporting.figures import pixels, save
 
     if not (checkpoint := checkpoint or shipped("prism_nano")):
-        raise ValueError("this installation carries no weights: give --checkpoint FILE.safetensors")
+        raise ValueError("this installation ships no weights: pass --checkpoint FILE.safetensors")
 
     def draw(image: Any, trace: Any, path: Path) -> None:
         save(sheet(lines(pixels(image), trace.stages)), path, dpi=110)

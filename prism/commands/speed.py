@@ -35,10 +35,10 @@ def speed(
         dtype: float32 or bfloat16 (autocast)
         engine: eager, compile, onnxruntime, openvino or program, comma-separated: all in one interleaved run
         compile: the same as --engine compile
-        threads: of the CPU; all by default
-        repeats: how often everything is timed
+        threads: CPU threads; all by default
+        repeats: how many times each model is timed
         steps: force these mean steps on every PRISM model without steps of its own
-        train: time training instead, forward, backward, optimiser and codebooks, by eager PyTorch
+        train: time training steps instead (forward, backward, optimiser and codebooks), in eager PyTorch
         out: folder for speed.csv and speed.md
     """
     import torch
@@ -57,9 +57,9 @@ def speed(
         raise ValueError("name at least one model")
     engines = ["compile"] if compile else engine.split(",")
     if dtype != "float32" and (other := {*engines} - {"eager", "compile"}):
-        raise ValueError(f"{dtype} is timed in PyTorch alone, not by {', '.join(sorted(other))}")
+        raise ValueError(f"{dtype} is only timed in PyTorch, not in {', '.join(sorted(other))}")
     if train and engines != ["eager"]:
-        raise ValueError(f"--train is timed in eager PyTorch alone, not by {', '.join(engines)}")
+        raise ValueError(f"--train is only timed in eager PyTorch, not in {', '.join(engines)}")
     torch.set_num_threads(threads := threads or os.cpu_count() or 1)
     networks, forced = {}, {}
     for spec in models:

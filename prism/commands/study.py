@@ -43,13 +43,13 @@ def study(
 
     Args:
         name: a study, or all, or list
-        checkpoints: weights as for `prism occlusion`; without any, what the study needs is trained by the recipe
-        recipe: what is trained, scenes or imagenette
+        checkpoints: weights as for `prism occlusion`; without any, the study trains what it needs with --recipe
+        recipe: recipe to train with, scenes or imagenette
         data: for classification, scenes or a folder; by default the recipe's. For given detectors or
             segmenters, the same as --annotated
         annotated: for detection and segmentation, scenes, the default, or a folder in VOC's layout with COCO JSON
         split: split of the data; by default clean for classified scenes, otherwise val
-        limit: use only so many images, spread over the data
+        limit: use at most this many images, spread over the data
         quick: train and measure just enough to make every figure; every row is marked as a smoke run
         seeds: seeds of the trainings, comma-separated; several give standard deviations
         batch: images at a time; by default 64, for detection and segmentation 8
@@ -66,12 +66,12 @@ def study(
 
     chosen, console = None if name == "all" else find_study(name), Console(stderr=True)
     if chosen is None and checkpoints:
-        raise ValueError("all trains what it measures: give no checkpoints, or name one study")
+        raise ValueError("'all' trains its own models: pass no checkpoints, or name one study")
     if recipe not in get_args(RecipeName):
         raise ValueError(f"studies train {' or '.join(get_args(RecipeName))}, got {recipe!r}")
     if chosen and chosen.takes in results.DENSE and checkpoints:  # these have one set of images, by either name
         if data and annotated:
-            raise ValueError("--data and --annotated name the same images for given weights: give one of them")
+            raise ValueError("with checkpoints, --data and --annotated mean the same images: pass only one")
         annotated = annotated or data
     plan = results.QUICK if quick else results.Plan()
     if limit is not None:

@@ -55,7 +55,7 @@ class CocoImages:
         listed = [{key: image[key] for key in ("id", "file_name", "width", "height")} for image in listed]
         images = [image for image in listed if image["file_name"] not in missing]
         if not images:
-            raise ValueError(f"not one image of {file} is in {folder}")
+            raise ValueError(f"none of the images in {file} is in {folder}")
         kept: dict[int, list[Annotation]] = {image["id"]: [] for image in images}
         sizes = {image["id"]: (image["height"], image["width"]) for image in listed}
         for annotation in self._once(found["annotations"], "annotation"):

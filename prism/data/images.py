@@ -40,7 +40,7 @@ def check_images(paths: Sequence[Path]) -> None:
         raise ValueError("name at least one image")
     twice = [name for name, times in Counter(path.stem for path in paths).items() if times > 1]
     if twice:
-        raise ValueError(f"two images are called {twice[0]}: what is written of them would have one name")
+        raise ValueError(f"two images are called {twice[0]}: their outputs would overwrite each other")
     for path in paths:
         read_image(path)
 

@@ -171,7 +171,7 @@ def _pairs_of_folders(images: Path, masks: Path, split: str) -> list[tuple[Path,
     for here, there, what in ((found, labelled, masks), (labelled, found, images)):
         if alone := sorted(here.keys() - there.keys()):
             others = f", nor have {len(alone) - 1} others" if len(alone) > 1 else ""
-            raise ValueError(f"{here[alone[0]]} has no partner in {what / split}{others}")
+            raise ValueError(f"{here[alone[0]]} has no counterpart in {what / split}{others}")
     return _some([(found[stem], labelled[stem]) for stem in sorted(found)], images / split)
 
 

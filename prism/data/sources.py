@@ -121,7 +121,7 @@ def splits(data: str) -> list[str]:
     if (folder / "dataset_dict.json").is_file():
         found = read_json(folder / "dataset_dict.json")
         if reason := table(found) or several(text, 1, 1000)(found.get("splits")):
-            raise ValueError(f"{folder / 'dataset_dict.json'} is not of a saved data set: splits {reason}")
+            raise ValueError(f"{folder / 'dataset_dict.json'} does not describe a saved data set: splits {reason}")
         return found["splits"]
     if (folder / "state.json").is_file():
         return [""]
@@ -219,7 +219,7 @@ class _Saved:
         if self.classes[: len(own)] != own:
             raise ValueError(f"{folder} does not number its classes as {train} does")
         if wrong := {*rows.unique(self.label)} - {*range(len(self.classes))}:
-            raise ValueError(f"{folder} has labels that are no class: {', '.join(map(str, wrong))}")
+            raise ValueError(f"{folder} has labels without a class: {', '.join(map(str, wrong))}")
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -252,7 +252,7 @@ def _saved_classes(rows: Any, label: str) -> list[str]:
         return rows.features[label].names
     count = 1 + max((n for n in rows.unique(label) if n is not None), default=-1)
     if count > MOST_CLASSES:
-        raise ValueError(f"the column {label!r} holds no labels: it goes up to {count - 1}")
+        raise ValueError(f"the column {label!r} does not hold labels: its values go up to {count - 1}")
     return [str(number) for number in range(count)]
 
 

@@ -180,7 +180,7 @@ class _Transformed(Dataset[Sample]):
                 continue
             seed_transforms(seed_of(self.seed, self.epoch, index))
             return Sample(*self.transform(image, target), self.samples.name(at), tuple(skipped))
-        raise ValueError(f"not one of the {len(self.samples)} samples can be read; the first: {skipped[0]}")
+        raise ValueError(f"none of the {len(self.samples)} samples can be read; the first: {skipped[0]}")
 
 
 def _full_batches(order: list[int], batch: int) -> list[list[int]]:

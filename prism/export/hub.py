@@ -118,8 +118,8 @@ def _check(network: nn.Module, folder: Path) -> None:
     loaded = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     wanted, found = network.state_dict(), loaded.state_dict()
     if spoilt := next((key for key in wanted if key not in found or not found[key].equal(wanted[key])), None):
-        raise ValueError(f"timm loads other weights than were written, in {spoilt!r}: nothing written")
+        raise ValueError(f"timm loads different weights from those written, in {spoilt!r}: nothing written")
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         if isinstance(network, Prism) and not loaded(images).equal(network(images)):
-            raise ValueError("timm builds another network than the one that was trained: nothing written")
+            raise ValueError("timm builds a different network from the trained one: nothing written")

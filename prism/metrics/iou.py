@@ -39,7 +39,7 @@ def scores(counts: Counts) -> dict[str, float | None]:
     """mIoU, pixel accuracy, boundary IoU; and mIoU of visible and of hidden pixels, where any are hidden."""
     visible, hidden = counts.pixels
     if not counts.pixels.any():
-        raise ValueError("no pixel of these images is labelled: all of their masks is void")
+        raise ValueError("no pixel of these images is labelled: their masks are all void")
     split = bool(hidden.any())
     return {
         "mIoU": mean_iou(visible + hidden),

@@ -324,11 +324,11 @@ def _check_fits(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Name the first key in which a checkpoint differs from the model."""
     for key, value in wanted.items():
         if key not in found:
-            raise ValueError(f"the checkpoint is of another model: it has no {key!r}")
+            raise ValueError(f"the checkpoint is from a different model: it has no {key!r}")
         if found[key].shape != value.shape:
             raise ValueError(
-                f"the checkpoint is of another model: {key!r} is {tuple(found[key].shape)} there "
+                f"the checkpoint is from a different model: {key!r} is {tuple(found[key].shape)} there "
                 f"and {tuple(value.shape)} here"
             )
     if extra := next((key for key in found if key not in wanted), None):
-        raise ValueError(f"the checkpoint is of another model: {extra!r} is not in this one")
+        raise ValueError(f"the checkpoint is from a different model: {extra!r} is not in this one")

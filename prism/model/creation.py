@@ -54,7 +54,7 @@ def find_checkpoint(name: str, file: Path) -> Checkpoint:
     metadata = read_metadata(file)
     found = metadata.model or name
     if not found:
-        raise ValueError(f"{file} does not say which model its weights are of: name the model too")
+        raise ValueError(f"{file} does not say which model its weights belong to: name the model too")
     if name and name.split(".")[0] != found.split(".")[0]:  # a timm name may carry a tag
         raise ValueError(f"{file} holds weights of {found}, not of {name}")
     return Checkpoint(found, file, metadata)
@@ -91,7 +91,7 @@ def with_weights(build: Callable[[], Built], file: Path) -> Built:
         planned = held
     if planned > 2 * held + SPARE:
         sizes = f"the network has {planned:,} numbers, the file {held:,}"
-        raise ValueError(f"{file} does not fit: the checkpoint is of another model, as {sizes}")
+        raise ValueError(f"{file} does not fit: the checkpoint is from a different model, as {sizes}")
     try:
         network = build()
     except Exception as error:  # what a file asks for can fail anywhere in a network's own code

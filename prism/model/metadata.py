@@ -83,7 +83,7 @@ def metadata_of(header: Mapping[str, str], path: Path) -> Metadata:
         ):
             raise ValueError("preprocessing crop is missing: a classifier sees images of one size")
         if found.get("titles") and len(found["titles"]) != len(found.get("classes") or ()):
-            raise ValueError("titles are not as many as classes")
+            raise ValueError("the number of titles must equal the number of classes")
         return Metadata(**found)
     except ValueError as error:
         raise ValueError(f"invalid metadata in {path}: {error}") from None

@@ -178,7 +178,7 @@ def with_files(checkpoints: Sequence[Checkpoint]) -> list[Path]:
     """The files of checkpoints that must have one."""
     for checkpoint in checkpoints:
         if not checkpoint.file:
-            raise ValueError(f"{checkpoint.name} is a name without weights: name a file of them")
+            raise ValueError(f"{checkpoint.name} has no weights: pass a weights file")
     return [checkpoint.file for checkpoint in checkpoints if checkpoint.file]
 
 

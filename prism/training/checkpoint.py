@@ -41,7 +41,7 @@ def settings_of(state: Any, path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(state["settings"]))
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise ValueError(f"the checkpoint {path} is not of a training: it has no settings") from None
+        raise ValueError(f"the checkpoint {path} is not a training checkpoint: it has no settings") from None
 
 
 def check(state: Any, path: Path, learner: nn.Module, average: nn.Module | None, total: int) -> None:
@@ -51,7 +51,7 @@ def check(state: Any, path: Path, learner: nn.Module, average: nn.Module | None,
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         reason = f"{type(error).__name__} {error}"
     if reason:
-        raise ValueError(f"the checkpoint {path} is not whole: {reason}; delete it to go on from the one before")
+        raise ValueError(f"the checkpoint {path} is incomplete: {reason}; delete it to resume from the previous one")
 
 
 def _flaw(state: Any, modules: Mapping[str, nn.Module], total: int) -> str | None:

@@ -122,7 +122,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     lines = path.read_text(errors="replace").split("\n") if path.exists() else [""]
     rows = [_row(line) for line in lines[:-1]]  # every row ends its line
     if None in rows:
-        raise ValueError(f"line {1 + rows.index(None)} of {path} is not a row of a log: remove it to go on")
+        raise ValueError(f"line {1 + rows.index(None)} of {path} is not a valid log row: remove it to continue")
     return [row for row in rows if row is not None]
 
 

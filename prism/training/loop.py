@@ -113,12 +113,12 @@ class _Run:
         self.average = None
         if settings.average is not None:
             if settings.shard:
-                raise ValueError("a running average of sharded weights is not kept: train without --average")
+                raise ValueError("--shard cannot be combined with --average")
             average_of = get_ema_multi_avg_fn(settings.average)
             network.to(accelerator.device)
             self.average = AveragedModel(network, multi_avg_fn=average_of, use_buffers=False)
         if accelerator.distributed_type.value == "FSDP":
-            raise ValueError("weights are sharded by --shard, not by accelerate's settings: start it without them")
+            raise ValueError("use --shard instead of accelerate's own sharding settings")
         if settings.shard:
             shard(network, accelerator)
         optimiser = create_optimizer_v2(

@@ -25,7 +25,7 @@ def write(recipe: Recipe, best: str) -> None:
     sections = [
         Section("Curves", "Training losses by step; the rest by epoch.", drawn),
         Section("Epochs", "Losses are means over the epoch's training batches.", epochs),
-        Section("Settings", "What decides the outcome of this run.", fields),
+        Section("Settings", "Everything that determines the outcome of this run.", fields),
     ]
     if skipped := [{"image": row["reason"]} for row in rows if row["kind"] == "skipped"]:
         sections.append(Section("Skipped", "Images that could not be read.", skipped))

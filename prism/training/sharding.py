@@ -19,7 +19,7 @@ def shard(network: nn.Module, accelerator: Accelerator) -> None:
     A stage and not a step, since images of different processes take different numbers of steps.
     """
     if accelerator.num_processes < 2:
-        raise ValueError("--shard shares weights among processes: start several, by torchrun or accelerate launch")
+        raise ValueError("--shard needs several processes: start them with torchrun or accelerate launch")
     network.to(accelerator.device)
     mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
     for stage in [module for module in network.modules() if isinstance(module, Stage)]:

@@ -122,11 +122,11 @@ BAD: dict[str, tuple[Callable[[State], Any], str]] = {
     ),
     "another model": (lambda _: marked(NANO["debiformer_nano"]), r"'stages\.0\.0\.pos_embed\.weight' is missing"),
     "another family": (lambda _: marked(NANO["pacavit_nano"]), r"'downsample_layers\.0\.0\.weight' is missing"),
-    "a list": (lambda state: list(state.values()), "expected tensors by name, got list"),
-    "a tensor": (lambda _: torch.ones(3), "expected tensors by name, got Tensor"),
-    "settings alone": (lambda _: {"epoch": 3}, "expected tensors by name, got int at 'epoch'"),
+    "a list": (lambda state: list(state.values()), "expected named tensors, got list"),
+    "a tensor": (lambda _: torch.ones(3), "expected named tensors, got Tensor"),
+    "settings alone": (lambda _: {"epoch": 3}, "expected named tensors, got int at 'epoch'"),
     "nothing": (lambda _: {}, "is missing"),
-    "a key twice": (lambda state: state | {"module.head.bias": torch.ones(1000)}, "'head.bias' is there twice"),
+    "a key twice": (lambda state: state | {"module.head.bias": torch.ones(1000)}, "'head.bias' appears twice"),
     "a foreign class": (lambda state: {"model": state, "args": Fraction(1, 2)}, "pickled fractions.Fraction"),
 }
 

@@ -64,7 +64,7 @@ def test_slots_of_a_scene_and_of_a_photograph(tmp_path: Path):
         (("slots", "{folder}/missing.png"), "missing.png"),
         (("slots", "{folder}/text.png"), "text.png cannot be read as an image"),
         (("slots", "--checkpoint", "{folder}/text.png"), "text.png is not a file of weights"),
-        (("slots", "--checkpoint", "{folder}/small.safetensors"), "checkpoint is of another model"),
+        (("slots", "--checkpoint", "{folder}/small.safetensors"), "checkpoint is from a different model"),
         (("slots", "--model", "resnet10t"), "resnet10t has no slots"),
     ],
 )

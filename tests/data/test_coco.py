@@ -218,7 +218,7 @@ def test_a_file_that_is_not_listed_may_be_there(tmp_path: Path, monkeypatch: pyt
 def test_without_any_image_the_file_is_refused(tmp_path: Path):
     file = written(tmp_path, [annotation(1)])
     (tmp_path / "other").mkdir()
-    with pytest.raises(ValueError, match=r"^not one image of .*instances_train\.json is in .*other$"):
+    with pytest.raises(ValueError, match=r"^none of the images in .*instances_train\.json is in .*other$"):
         CocoImages(file, tmp_path / "other")
 
 

@@ -145,8 +145,8 @@ def spoil(root: Path, how: str) -> None:
     [
         ("size", r"a\.png has 20 x 12 pixels, its mask .*a\.png has 19 x 12"),
         ("class", r"a\.png has a pixel of class 7; there are classes 0 to 2"),
-        ("no mask", r"b\.png has no partner in .*masks"),
-        ("no image", r"b\.png has no partner in .*images"),
+        ("no mask", r"b\.png has no counterpart in .*masks"),
+        ("no image", r"b\.png has no counterpart in .*images"),
         ("colour", r"a\.png is not a mask: .* mode RGB"),
         ("twins", r"a\.jpg and .*a\.png cannot be told apart"),
         ("text", r"a\.png cannot be read as a mask"),

@@ -211,7 +211,7 @@ def test_a_saved_data_set_without_splits(tmp_path: Path):
 def test_a_list_of_splits_of_the_wrong_shape_is_a_sentence(content: str, tmp_path: Path):
     datasets.DatasetDict(train=table([0, 1]), val=table([0])).save_to_disk(tmp_path)
     (tmp_path / "dataset_dict.json").write_text(content)
-    with pytest.raises(ValueError, match=r"dataset_dict\.json is not of a saved data set: splits must be"):
+    with pytest.raises(ValueError, match=r"dataset_dict\.json does not describe a saved data set: splits must be"):
         open_images(str(tmp_path), "val")
 
 
@@ -223,7 +223,7 @@ def test_plain_numbers_are_labels_counted_in_training(tmp_path: Path):
     assert (val.classes, seen(val)) == (["0", "1", "2", "3"], [(0, 1)])
     times = table([10**12], kind=datasets.Value("int64"))
     times.save_to_disk(tmp_path / "times")
-    with pytest.raises(ValueError, match="the column 'species' holds no labels: it goes up to 1000000000000"):
+    with pytest.raises(ValueError, match="'species' does not hold labels: its values go up to 1000000000000"):
         open_images(str(tmp_path / "times"), "")
     with pytest.raises(ValueError, match=r"new does not number its classes as .*train does"):
         open_images(str(tmp_path), "new")
@@ -234,7 +234,7 @@ def test_saved_labels_that_cannot_be_trusted(tmp_path: Path):
     datasets.DatasetDict(train=table([0, 1]), val=alone, test=table([1, -1])).save_to_disk(tmp_path)
     with pytest.raises(ValueError, match=r"val does not number its classes as .*train does"):
         open_images(str(tmp_path), "val")
-    with pytest.raises(ValueError, match="test has labels that are no class: -1"):
+    with pytest.raises(ValueError, match="test has labels without a class: -1"):
         open_images(str(tmp_path), "test")
 
 

@@ -116,7 +116,7 @@ def test_an_unreadable_sample_is_replaced_and_named(workers: int):
 
 
 def test_data_of_which_nothing_can_be_read_is_an_error():
-    with pytest.raises(ValueError, match="not one of the 4 samples can be read; the first: number"):
+    with pytest.raises(ValueError, match="none of the 4 samples can be read; the first: number"):
         list(stream(length=4, unreadable=range(4)).epoch(0))
 
 

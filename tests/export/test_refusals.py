@@ -95,14 +95,14 @@ THREE = '["a", "b", "c"]'
 @pytest.mark.parametrize(
     ("size", "nodes", "classes", "sentence"),
     [
-        ("side", [(*MEAN, "logits")], '["a", "b"]', "names 2 classes, but answers by 3 logits"),
+        ("side", [(*MEAN, "logits")], '["a", "b"]', "names 2 classes, but returns 3 logits"),
         (64, [(*MEAN, "logits")], THREE, "cannot run images of (1, 3, 32, 32)"),
-        ("side", [("ReduceMean", dict(keepdims=0), "logits")], THREE, "of (), not by logits"),
-        ("side", [("ReduceMean", dict(axes=[1, 2, 3], keepdims=0), "logits")], THREE, "of (1,), not by logits"),
-        ("side", [("Identity", {}, "logits")], THREE, "of (1, 3, 32, 32), not by logits"),
+        ("side", [("ReduceMean", dict(keepdims=0), "logits")], THREE, "of (), not logits"),
+        ("side", [("ReduceMean", dict(axes=[1, 2, 3], keepdims=0), "logits")], THREE, "of (1,), not logits"),
+        ("side", [("Identity", {}, "logits")], THREE, "of (1, 3, 32, 32), not logits"),
         ("side", [("Cast", dict(to=TensorProto.STRING), "logits")], THREE, "cannot run images of (1, 3, 32, 32)"),
         ("side", [("SequenceConstruct", {}, "logits")], THREE, "cannot run images of (1, 3, 32, 32)"),
-        ("side", [(*MEAN, "logits"), ("ReduceMean", dict(keepdims=0), "steps")], THREE, "says steps by"),
+        ("side", [(*MEAN, "logits"), ("ReduceMean", dict(keepdims=0), "steps")], THREE, "returns steps as"),
     ],
 )
 def test_a_strangers_file_is_not_believed(

@@ -100,7 +100,7 @@ def test_only_listed_arguments_ever_reach_a_model(network: str, reason: str, tmp
     [
         ("classes", "[1, 2]", "classes must be a text"),
         ("classes", "{", "classes is not JSON"),
-        ("titles", '["one"]', "titles are not as many as classes"),
+        ("titles", '["one"]', "the number of titles must equal the number of classes"),
         ("preprocessing", '{"size": 0}', "preprocessing size must be a whole number from 1"),
         ("preprocessing", '{"std": [0, 1, 1]}', "preprocessing std must be a number from 1e-06"),
         ("preprocessing", '{"crop": 2}', "preprocessing crop must be"),
@@ -132,7 +132,7 @@ def small_file(path: Path, **changes: Any) -> Path:
     ("changes", "reason"),
     [
         (dict(classes=["a"]), "1 classes, but its weights are for 10"),
-        (dict(titles=["a"]), "titles are not as many as classes"),
+        (dict(titles=["a"]), "the number of titles must equal the number of classes"),
         (dict(preprocessing={"mean": [0.5]}), "preprocessing mean must be a list of 3 to 3 values"),
         (dict(preprocessing={"mean": "grey"}), "preprocessing mean must be a list"),
         (dict(preprocessing={"size": "large"}), "preprocessing size must be a whole number"),
@@ -142,15 +142,15 @@ def small_file(path: Path, **changes: Any) -> Path:
         (dict(model="prism_nano.x"), "no model is called 'prism_nano.x'"),
         (
             dict(model="vit_giant_patch14_224", network={}, classes=None),
-            "does not fit: the checkpoint is of another model, as the network has",
+            "does not fit: the checkpoint is from a different model, as the network has",
         ),
         (
             dict(network=dict(widths=(60_000, 60_000), slots=(2, 2))),
-            "does not fit: the checkpoint is of another model, as the network has",
+            "does not fit: the checkpoint is from a different model, as the network has",
         ),
         (
             dict(network=dict(widths=(8, 12), slots=(2, 2), codes=1_000_000)),
-            "does not fit: the checkpoint is of another model, as the network has",
+            "does not fit: the checkpoint is from a different model, as the network has",
         ),
     ],
 )

@@ -112,10 +112,10 @@ def to_int8(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         (lambda state: drop_half(state["optimiser"]["state"]["network.head.fc.bias"]), "state of network.head.fc.bias"),
         (lambda state: state["optimiser"]["param_groups"].pop(), "the optimiser knows "),
         (lambda state: state.update(step=7), "it is of step 7, the run has 6"),
-        (lambda state: state.update(tallies=[[3]]), "is not whole"),
-        (lambda state: state.pop("tallies"), "is not whole"),
-        (lambda state: state.update(tallies=[]), "is not whole"),
-        (lambda state: state.pop("skipped"), "is not whole"),
+        (lambda state: state.update(tallies=[[3]]), "is incomplete"),
+        (lambda state: state.pop("tallies"), "is incomplete"),
+        (lambda state: state.update(tallies=[]), "is incomplete"),
+        (lambda state: state.pop("skipped"), "is incomplete"),
         (lambda state: state.update(skipped=[3]), "it does not say which images were skipped"),
         (lambda state: state.update(learner=to_int8(state["learner"])), "the learner has other numbers than weights"),
         (lambda state: state.update(settings="[" * 100_000), "it has no settings"),
@@ -189,7 +189,7 @@ def test_a_log_that_cannot_be_cut_stays_whole(tmp_path: Path):
 def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str):
     row = '{"kind": "train", "step": 1}'
     (tmp_path / "log.jsonl").write_text(f"{row}\n{line}\n{row}\n")
-    with pytest.raises(ValueError, match=r"line 2 of .*log\.jsonl is not a row of a log"):
+    with pytest.raises(ValueError, match=r"line 2 of .*log\.jsonl is not a valid log row"):
         read_log(tmp_path / "log.jsonl")
 
 

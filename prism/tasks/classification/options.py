@@ -9,7 +9,7 @@ class ClassificationOptions(NamedTuple):
     """Only for classifiers."""
 
     pretrained: bool = False
-    """use published weights: those that this package carries for PRISM, timm's for others"""
+    """use pretrained weights: those shipped with the package for PRISM, timm's for others"""
     size: Side | None = None
     """side of the images; by default the size that the first checkpoint was trained at, or 224"""
     fixed_steps: str = ""

@@ -42,7 +42,7 @@ def predict(
             answer = model(shown)
             logits, steps = _of_file(answer, len(classes)) if isinstance(answer, Mapping) else (answer, None)
         if not logits.isfinite().all():
-            raise ValueError(f"the model's answer to {path} is not finite")
+            raise ValueError(f"the model's output for {path} is not finite")
         top = logits[0].float().softmax(0).topk(min(CHOICES, logits.shape[1]))
         choices = [
             {"class": classes[index] if index < len(classes) else f"class {index}", "probability": probability}
@@ -57,13 +57,13 @@ def _of_file(answer: Mapping[str, Tensor], classes: int) -> tuple[Tensor, list[i
     """Logits and steps of one image by an exported file, which may be a stranger's."""
     logits, steps = answer["logits"], answer.get("steps")
     if len(logits.shape) != 2 or len(logits) != 1 or not logits.is_floating_point():
-        raise ValueError(f"the exported file answers by {logits.dtype} of {tuple(logits.shape)}, not by logits")
+        raise ValueError(f"the exported file returns {logits.dtype} of {tuple(logits.shape)}, not logits")
     if not logits.shape[1] or classes not in (0, logits.shape[1]):
-        raise ValueError(f"the exported file names {classes} classes, but answers by {logits.shape[1]} logits")
+        raise ValueError(f"the exported file names {classes} classes, but returns {logits.shape[1]} logits")
     if steps is None:
         return logits, None
     if len(steps.shape) != 2 or len(steps) != 1 or steps.is_floating_point():
-        raise ValueError(f"the exported file says steps by {steps.dtype} of {tuple(steps.shape)}")
+        raise ValueError(f"the exported file returns steps as {steps.dtype} of {tuple(steps.shape)}")
     return logits, steps[0].tolist()
 
 

@@ -146,7 +146,7 @@ class ClassificationTask(Task):
     ) -> None:
         if (options.fixed_steps or options.memory) and not networks:
             names = ", ".join(checkpoint.name for checkpoint in checkpoints)
-            raise ValueError(f"--fixed-steps and --memory are only for PRISM, and {names} is none")
+            raise ValueError(f"--fixed-steps and --memory are only for PRISM, not for {names}")
         for network in networks:
             if options.fixed_steps:
                 steps = whole_numbers(options.fixed_steps, most=1000)

@@ -171,7 +171,7 @@ def load_segmenter(path: Path, **how: Any) -> Inference:
     """The network that a file of weights describes, ready for use; `how` are arguments of Inference."""
     metadata = read_metadata(path)
     if metadata.task != "segmentation":
-        raise ValueError(f"{path} holds no segmenter: it says its task is {metadata.task}")
+        raise ValueError(f"{path} is not a segmenter: its task is {metadata.task}")
     said, count = metadata.design, len(metadata.classes or ())
     few = "" if 0 < count <= VOID else f"needs 1 to {VOID} classes, got {count}"  # as many as a mask's byte tells
     if reason := checked(said, DESIGN, "has no key") or few:

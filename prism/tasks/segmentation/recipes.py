@@ -34,7 +34,7 @@ class Segmentation(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.scales[0] > self.scales[1]:
-            raise ValueError(f"scales are the least and the most, got {self.scales}")
+            raise ValueError(f"scales must be the smallest and the largest, got {self.scales}")
         if not self.splits:
             raise ValueError("name at least one split to evaluate")
 

@@ -73,7 +73,7 @@ class SegmentationTask(Task):
 
     def random_batch(self, recipe: Segmentation, classes: int) -> Batch:
         if classes > VOID:
-            raise ValueError(f"masks of one byte per pixel tell at most {VOID} classes, got {classes}")
+            raise ValueError(f"masks of one byte per pixel hold at most {VOID} classes, got {classes}")
         count = min(2, recipe.batch)
         labels = torch.randint(classes, (count, recipe.size, recipe.size), dtype=torch.uint8)
         labels[:, 0] = VOID

@@ -141,7 +141,7 @@ def test_a_file_of_weights_is_enough_to_rebuild_the_network(tmp_path: Path):
 
 def test_what_is_no_segmenter_is_named(tmp_path: Path):
     save_file({"a": torch.zeros(1)}, tmp_path / "other.safetensors", {"model": "prism_nano"})
-    with pytest.raises(ValueError, match=r"other\.safetensors holds no segmenter"):
+    with pytest.raises(ValueError, match=r"other\.safetensors is not a segmenter"):
         load_segmenter(tmp_path / "other.safetensors")
     save_file({"a": torch.zeros(1)}, tmp_path / "silent.safetensors", {"task": "segmentation", "width": "16"})
     with pytest.raises(ValueError, match=r"invalid metadata in .*silent\.safetensors"):

@@ -297,7 +297,7 @@ def test_segment_draws_an_overlay_and_an_index_mask(weights: Path, voc: Path, tm
             ("occlusion", "{weights}", "--task", "detection", "--data", "{voc}"),
             "is for segmentation, not for detection",
         ),
-        (("occlusion", "prism_nano", "{weights}", "--data", "{voc}"), "prism_nano is a name without weights"),
+        (("occlusion", "prism_nano", "{weights}", "--data", "{voc}"), "prism_nano has no weights"),
         (("occlusion", "{weights}", "--data", "{voc}", "--write"), "--write is only for detection"),
     ],
 )

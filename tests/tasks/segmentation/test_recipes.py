@@ -131,7 +131,7 @@ def test_a_dry_run_of_the_papers_segmenter_names_its_costs(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        (dict(scales=(2.0, 0.5)), r"scales are the least and the most"),
+        (dict(scales=(2.0, 0.5)), r"scales must be the smallest and the largest"),
         (dict(fit=(0, 3)), "fit must be a whole number from 1 to 4096, got 0"),
         (dict(size=0), "size must be a whole number from 1 to 4096, got 0"),
         (dict(dropout=-0.1), r"dropout must be a number from 0 to 1, got -0\.1"),
