@@ -186,7 +186,7 @@ def test_what_does_not_apply_is_left_out_and_said(weights: dict[str, str], tmp_p
         (("halting-training", "prism"), "there is no log.jsonl next to it"),
         (("table2a", "prism"), "is for classification, not for detection"),
         (("table9", "prism"), "there is no study 'table9'"),
-        (("all", "prism"), "give no checkpoints"),
+        (("all", "prism"), "pass no checkpoints"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: tuple[str, str], sentence: str, weights: dict[str, str], tmp_path: Path):
