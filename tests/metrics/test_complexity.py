@@ -12,9 +12,9 @@ def analytic(dim: int, slots: int, tokens: int, sides: int, codes: int = 512) ->
     thin = 3 * slots * tokens * dim + 3 * slots * sides * dim  # tokens; positions, row and column apart
     seen = slots * tokens  # evidence under each slot
     memory = 4 * slots * dim * dim + slots * codes * dim
-    hidden = 15 * dim // 4
+    hidden = 5 * dim // 2
     token_ffn = tokens * hidden * (2 * dim + 9)
-    return sides * dim * dim, projections + thin + seen + memory + token_ffn, slots * 10 * dim * dim
+    return sides * dim * dim, projections + thin + seen + memory + token_ffn, slots * 12 * dim * dim
 
 
 def test_prism_tiny_matches_the_count_by_hand():
