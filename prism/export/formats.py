@@ -50,10 +50,10 @@ def _keep_weights_in_loops(graph: "onnx_ir.Graph") -> None:
 
     It does so for a graph's own weights only; a depthwise convolution then takes a quarter of the time.
     """
-    for weight in list(graph.initializers.values()):
+    for name, weight in list(graph.initializers.items()):
         users = {use.node.graph for use in weight.uses()}
         if len(users) == 1 and (body := users.pop()) is not None and body is not graph:
-            del graph.initializers[weight.name]
+            del graph.initializers[name]
             body.register_initializer(weight)
 
 

@@ -8,6 +8,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 from prism.metrics.complexity import macs_by_module, step_cost
 from prism.model.backbone import Prism
 from prism.model.compilation import never_compile
+from prism.model.halting import Halt, decide, refine_until_halted
+from prism.model.stage import Stage
 
 PEAK_SIDE = 1024
 PLANNED = 100  # images of a plan: a mean of 2.53 steps is kept exactly
@@ -38,36 +41,30 @@ def planned_steps(means: Sequence[float], images: int = PLANNED) -> Tensor:
     return torch.tensor(ends).diff().mT
 
 
-class ForcedSteps(nn.Module):
-    """A halting unit that decides by plan (images,), over and over.
+class ForcedSteps:
+    """Decides by plan (images,), over and over, whatever the halting unit says: in place of `halt` in the real loop."""
 
-    It asks the real unit too, so that its cost is in the measurement, and halts through the real loop.
-    """
-
-    def __init__(self, unit: nn.Module, plan: Tensor):
-        super().__init__()
-        self.unit, self.plan = unit, plan
+    def __init__(self, plan: Tensor):
+        self.plan = plan
         self.images = 0
         self.left = torch.zeros(0, dtype=torch.long)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self._decide(self.unit(tokens))
-
     @never_compile
-    def _decide(self, probability: Tensor) -> Tensor:
+    def __call__(self, probability: Tensor, total: Tensor, last: bool) -> Halt:
         if not len(self.left):
             self.left = self.plan[torch.arange(self.images, self.images + len(probability)) % len(self.plan)]
             self.images += len(probability)
-        last = self.left == 1
-        self.left = (self.left - 1)[~last]
-        return last.to(probability)
+        halted = self.left == 1
+        self.left = (self.left - 1)[~halted]
+        return decide(halted.to(probability), total, last)
 
 
 def force_steps(model: Prism, means: Sequence[float]) -> None:
     """Let every stage halt after the given mean number of steps."""
     check_steps(model, means)
     for stage, plan in zip(model.stages, planned_steps(means).T, strict=True):
-        stage.add_module("halting", ForcedSteps(stage.get_submodule("halting"), plan))
+        assert isinstance(stage, Stage)
+        stage.refine = partial(refine_until_halted, halt=ForcedSteps(plan))
 
 
 def check_steps(model: Prism, means: Sequence[float]) -> None:

@@ -4,7 +4,7 @@ B images, N tokens, D channels; b of the B images are still running.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -87,6 +87,9 @@ class Refined(NamedTuple):
     records: list[StepRecord]  # empty where nobody asks: they would keep the memory of every step alive
 
 
+Loop = Callable[[RefinementStep, nn.Module, State, Hoisted, int, Watch, bool], Refined]  # of a stage over its steps
+
+
 class Application(NamedTuple):
     """One application of Phi."""
 
@@ -130,6 +133,7 @@ def refine_until_halted(
     max_steps: int,
     watch: Watch,
     save_memory: bool,
+    halt: Callable[[Tensor, Tensor, bool], Halt] = halt,
 ) -> Refined:
     """ACT in the paper. An image that halts leaves the batch: the steps after cost nothing and touch nothing.
 
@@ -143,7 +147,7 @@ def refine_until_halted(
     finished, records = [], []
     for t in range(1, max_steps + 1):
         (tokens, where, shares, recall), probability = _advance(step, unit, state, hoisted, watch, save_memory)
-        decision = halt(probability, total, last=t == max_steps)
+        decision = halt(probability, total, t == max_steps)
         total = decision.total
         weight = decision.weight[:, None, None].to(tokens.dtype)
         mixture = torch.addcmul(mixture, weight, tokens)

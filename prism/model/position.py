@@ -29,7 +29,8 @@ class Positions(NamedTuple):
 
     def scores(self, vectors: Tensor) -> Tensor:
         """Dot product of each vector with each position: (B, K, D) -> (B, K, N)."""
-        by_row, by_column = (vectors @ self.axes.mT).split(self.grid, dim=-1)  # (B, K, H), (B, K, W)
+        # two products: of the halves of one, OpenVINO 2026.4 mixes up the memory where K = H
+        by_row, by_column = (vectors @ part.mT for part in self.axes.split(self.grid))  # (B, K, H), (B, K, W)
         return (by_row[..., :, None] + by_column[..., None, :]).flatten(-2)
 
     def gathered(self, weights: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from prism.model.evidence import contrast_evidence, filled, merged
-from prism.model.halting import HaltingUnit, Refined, StepRecord, applications, refine_fixed, refine_until_halted
+from prism.model.halting import HaltingUnit, Loop, Refined, StepRecord, applications, refine_fixed, refine_until_halted
 from prism.model.memory import Codebook
 from prism.model.position import sincos_positions
 from prism.model.refinement import Hoisted, Refinement, RefinementStep, State, Watch
@@ -97,7 +97,7 @@ class Stage(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.max_steps = 1  # Prism's switches set this and the next
         self.fixed_steps: int | None = None
-        self.refine = refine_until_halted  # another loop of the same meaning, where this one cannot run
+        self.refine: Loop = refine_until_halted  # or another of the same meaning, where this one cannot run
         self.save_memory = False  # recompute each step in the backward pass
 
     def forward(self, given: Features, watch: Watch) -> tuple[Features, StageTrace | None]:
