@@ -4,6 +4,7 @@ import copy
 import warnings
 
 import torch
+from timm.models.davit import DaVit
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
@@ -95,9 +96,9 @@ def any_size(traced: ExportedProgram) -> bool:
 
 
 def _one_size(network: nn.Module) -> bool:
-    """Whether timm says that the network was built for one size of images; or it is DeBiFormer, which takes any, but
-    whose moving agents and padded windows keep `torch.export` busy for minutes unless their sizes are known."""
-    return isinstance(network, DeBiFormer) or bool(getattr(network, "pretrained_cfg", {}).get("fixed_input_size"))
+    """Whether timm says that the network was built for one size of images; or it is one of two that take any, but
+    whose padded windows keep `torch.export` busy for minutes unless their sizes are known."""
+    return isinstance(network, DaVit | DeBiFormer) or bool(getattr(network, "pretrained_cfg", {}).get("fixed_input_size"))
 
 
 def _steps(stage: Stage, images: Tensor) -> Tensor:

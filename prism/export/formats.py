@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -14,9 +14,6 @@ from torch.export import ExportedProgram
 from prism.export.engines import Engine, open_engine
 from prism.export.exportable import Exportable, any_size, program, reference, sizes_to_check
 from prism.model.metadata import Metadata
-
-if TYPE_CHECKING:
-    import onnx_ir
 
 CLOSE = 1e-4  # largest difference from PyTorch's answer
 BATCHES = (1, 5)
@@ -45,10 +42,11 @@ def write_onnx(traced: ExportedProgram, names: Sequence[str], path: Path, metada
     made.save(path, external_data=False)
 
 
-def _keep_weights_in_loops(graph: "onnx_ir.Graph") -> None:
+def _keep_weights_in_loops(graph: Any) -> None:
     """Move weights that the body of one loop alone uses into it, where onnxruntime lays them out for its convolutions.
 
-    It does so for a graph's own weights only; a depthwise convolution then takes a quarter of the time.
+    It does so for a graph's own weights only; a depthwise convolution then takes a quarter of the time. The graph is
+    onnx_ir's.
     """
     for name, weight in list(graph.initializers.items()):
         users = {use.node.graph for use in weight.uses()}
