@@ -43,13 +43,14 @@ docs: setup  ## the site, into build/docs; a dead link stops it
 STEPS := --steps 2.5,3.2,3.7,2.5
 PEERS := pvt_v2_b1 xcit_tiny_24_p16_224 davit_tiny biformer_tiny bixt_tiny_patch16 pacavit_tiny debiformer_tiny prism_tiny
 ENGINES := --engine eager,compile,onnxruntime,openvino
-bench: setup  ## the tables under results/speed, on an idle machine; BENCH="--threads 1 --repeats 5" and the like are passed on
+BENCH ?= --threads 1 --repeats 5
+bench: setup  ## the tables under results/speed, on an idle machine; BENCH="--threads 4 --repeats 5" and the like are passed on
 	$(BIN)/prism speed $(PEERS) $(STEPS) $(ENGINES) --batch 1 $(BENCH) --out results/speed/batch1
 	$(BIN)/prism speed $(PEERS) $(STEPS) $(ENGINES) --batch 16 $(BENCH) --out results/speed/batch16
 	$(BIN)/prism speed pvt_v2_b1 prism_tiny $(STEPS) --train --batch 16 $(BENCH) --out results/speed/training224
 	$(BIN)/prism speed pvt_v2_b0 prism_nano $(STEPS) --train --size 112 --batch 32 $(BENCH) --out results/speed/training112
-	$(BIN)/prism speed prism_tiny@5 prism_tiny@2.5 $(BENCH) --out results/speed/steps
-	$(BIN)/prism speed prism_tiny $(STEPS) --size 224,448 $(BENCH) --out results/speed/resolution
+	$(BIN)/prism speed prism_tiny@5 prism_tiny@2.5 $(ENGINES) --batch 1 $(BENCH) --out results/speed/steps
+	$(BIN)/prism speed prism_tiny $(STEPS) --size 224,448 --batch 1 $(BENCH) --out results/speed/resolution
 
 results: setup  ## the trainings of results/imagenette-112: DATA=path/to/imagenette2-160; a day on one core, can be interrupted and resumed
 	results/imagenette-112/run

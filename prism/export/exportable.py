@@ -98,7 +98,8 @@ def any_size(traced: ExportedProgram) -> bool:
 def _one_size(network: nn.Module) -> bool:
     """Whether timm says that the network was built for one size of images; or it is one of two that take any, but
     whose padded windows keep `torch.export` busy for minutes unless their sizes are known."""
-    return isinstance(network, DaVit | DeBiFormer) or bool(getattr(network, "pretrained_cfg", {}).get("fixed_input_size"))
+    one_size = getattr(network, "pretrained_cfg", {}).get("fixed_input_size", False)
+    return one_size or isinstance(network, DaVit | DeBiFormer)
 
 
 def _steps(stage: Stage, images: Tensor) -> Tensor:

@@ -1,11 +1,15 @@
 """Exported files answer as PyTorch does, at any size and batch, and say what they are."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 from PIL import Image
+from timm.models.davit import DaVit
+from torch import nn
 
 from prism.baselines.debiformer import DeBiFormer
 from prism.cli import main
@@ -76,16 +80,35 @@ def test_a_torch_program_is_open_for_any_size_and_batch(steps: int | None, tmp_p
     assert difference <= 1e-6
 
 
-def test_a_network_of_one_size_is_written_at_exactly_that(tmp_path: Path):
-    """DeBiFormer cannot be traced with open sides, and 72 is no multiple of the largest stride."""
+def one_size_debiformer() -> DeBiFormer:
+    """72 is no multiple of the largest stride."""
     small = dict(widths=(64,), pairs=(1,), windows=(3,), token_routed=(2,), agent_routed=(4,))
-    network = DeBiFormer(num_classes=4, img_size=72, **small, offset_kernels=(3,), offset_strides=(2,)).eval()
+    return DeBiFormer(num_classes=4, img_size=72, **small, offset_kernels=(3,), offset_strides=(2,))
+
+
+def one_size_davit() -> DaVit:
+    return DaVit(num_classes=4, depths=(1,), embed_dims=(32,), num_heads=(1,), window_size=3)
+
+
+@pytest.mark.parametrize("build", [one_size_debiformer, one_size_davit])
+def test_what_cannot_be_traced_with_open_sides_is_written_at_one_size(tmp_path: Path, build: Callable[[], nn.Module]):
     file = tmp_path / "network.onnx"
-    difference, any_size = write(network, file, "onnx", Metadata(model="debiformer_nano"), 72)
+    difference, any_size = write(build().eval(), file, "onnx", Metadata(model="any"), 72)
     assert not any_size
     assert difference <= 1e-4
     with pytest.raises(ValueError, match="64"):
         open_engine("onnxruntime", file, threads=1)(torch.zeros(1, 3, 64, 64))
+
+
+def test_a_loop_holds_the_weights_of_its_convolutions(by_evidence: tuple[Prism, Path]):
+    """Only there does onnxruntime lay them out for its fast kernels."""
+    graph = onnx.load(by_evidence[1]).graph
+    bodies = [own.g for node in graph.node for own in node.attribute if own.name == "body"]
+    assert len(bodies) == 2
+    for body in bodies:
+        held = {weight.name for weight in body.initializer}
+        assert {node.input[1] for node in body.node if node.op_type == "Conv"} <= held
+        assert held
 
 
 @pytest.mark.parametrize("engine", ENGINES)
