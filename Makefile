@@ -50,7 +50,7 @@ bench: setup  ## the tables under results/speed, on an idle machine; BENCH="--th
 	$(BIN)/prism speed pvt_v2_b1 prism_tiny $(STEPS) --train --batch 16 $(BENCH) --out results/speed/training224
 	$(BIN)/prism speed pvt_v2_b0 prism_nano $(STEPS) --train --size 112 --batch 32 $(BENCH) --out results/speed/training112
 	$(BIN)/prism speed prism_tiny@5 prism_tiny@2.5 $(ENGINES) --batch 1 $(BENCH) --out results/speed/steps
-	$(BIN)/prism speed prism_tiny $(STEPS) --size 224,448 --batch 1 $(BENCH) --out results/speed/resolution
+	$(BIN)/prism speed prism_tiny $(STEPS) --size 224,448 $(BENCH) --out results/speed/resolution
 
 results: setup  ## the trainings of results/imagenette-112: DATA=path/to/imagenette2-160; a day on one core, can be interrupted and resumed
 	results/imagenette-112/run
