@@ -23,7 +23,7 @@ def export(
         checkpoint: a .safetensors file written by a training run
         out: the file to write; for hub, the folder
         to: onnx (.onnx), openvino (.xml and .bin), torch (.pt2), or hub, a folder for timm and Hugging Face;
-            without it, a safetensors file in float16, except for the codebooks
+            without it, a safetensors file in float16
         steps: take exactly this many steps instead of halting: one number, or one per stage
         features: export the backbone's feature maps instead of logits
         titles: readable names of the classes, in order, if their names are codes

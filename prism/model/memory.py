@@ -90,6 +90,13 @@ class Codebook(nn.Module):
         share = self.counts / self.counts.sum().clamp_min(LAPLACE)
         return torch.special.entr(share).sum().exp()
 
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: object) -> None:
+        """Exported files leave out `sums`, which follow from the codes."""
+        if f"{prefix}sums" not in state_dict and f"{prefix}codes" in state_dict and f"{prefix}counts" in state_dict:
+            counts = state_dict[f"{prefix}counts"]
+            state_dict[f"{prefix}sums"] = state_dict[f"{prefix}codes"] * smoothed(counts)[:, None]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def _dead(self) -> Tensor:
         return self.counts <= DEAD_SHARE * self.counts.mean()
 

@@ -79,10 +79,11 @@ def _plain(value: object) -> bool:
 
 
 def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """In float16, but for the codebooks: rounded codes would be other neighbours than those that were learned."""
+    """What inference needs, in float16 but for the codes' counts; `Codebook` restores its sums from the two."""
     found = {
-        name: value.half() if value.dtype == torch.float32 and "codebook" not in name else value
+        name: value.half() if value.dtype == torch.float32 and not name.endswith("codebook.counts") else value
         for name, value in weights.items()
+        if not name.endswith("codebook.sums")
     }
     if spoilt := next((name for name, value in found.items() if not value.isfinite().all()), None):
         raise ValueError(f"a weight is not finite, or beyond what float16 holds, in {spoilt!r}")

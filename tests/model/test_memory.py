@@ -76,6 +76,19 @@ def test_several_collections_are_one_update():
     assert whole.updates == parts.updates == 2
 
 
+def test_a_file_without_sums_trains_on_as_one_with_them():
+    whole, without = started(), started()
+    observe(whole, torch.randn(30, 3, dtype=torch.float64))
+    whole.update()
+    without.load_state_dict({name: value for name, value in whole.state_dict().items() if name != "sums"})
+    features = torch.randn(30, 3, dtype=torch.float64)
+    for book in (whole, without):
+        observe(book, features)
+        book.update()
+    torch.testing.assert_close(without.codes, whole.codes)
+    torch.testing.assert_close(without.sums, whole.sums)
+
+
 def test_update_without_collections_changes_nothing():
     book = started()
     before = {key: value.clone() for key, value in book.state_dict().items()}

@@ -52,17 +52,16 @@ def test_what_does_not_fit_is_named(tmp_path: Path):
     assert "\n" not in str(caught.value)
 
 
-def test_halved_weights_are_small_exact_in_the_codebooks_and_score_alike(tmp_path: Path):
+def test_halved_weights_are_small_and_score_alike(tmp_path: Path):
     torch.manual_seed(0)
     network = small_prism().eval()
     halves = halved(network.state_dict())
-    assert all(value.dtype != torch.float16 for name, value in halves.items() if "codebook" in name)
-    assert halves["head.fc.weight"].dtype == torch.float16
+    whole = {name for name, value in halves.items() if value.dtype == torch.float32}
+    assert whole == {f"stages.{index}.step.memory.codebook.counts" for index in range(len(network.stages))}
     save_file(halves, tmp_path / "half.safetensors")
     other = small_prism().eval()
     load_weights(other, tmp_path / "half.safetensors")
     assert next(other.parameters()).dtype == torch.float32
-    assert other.stages[0].step.memory.codebook.codes.equal(network.stages[0].step.memory.codebook.codes)
     images = torch.randn(4, 3, 32, 32)
     network.memory = other.memory = "continuous"  # a rounded feature may have another nearest code
     network.fixed_steps = other.fixed_steps = 2
