@@ -42,6 +42,7 @@ class Codebook(nn.Module):
         self.register_buffer("sums", torch.zeros(num_codes, dim))
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
         self._pending: deque[tuple[Tensor, Tensor]] = deque(maxlen=MOST_PENDING)
+        self.register_load_state_dict_pre_hook(_restore_sums)
 
     def squared_norms(self) -> Tensor:
         """||e_m||^2 of every code (M,): the part of a distance that no feature changes."""
@@ -90,13 +91,6 @@ class Codebook(nn.Module):
         share = self.counts / self.counts.sum().clamp_min(LAPLACE)
         return torch.special.entr(share).sum().exp()
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: object) -> None:
-        """Exported files leave out `sums`, which follow from the codes."""
-        if f"{prefix}sums" not in state_dict and f"{prefix}codes" in state_dict and f"{prefix}counts" in state_dict:
-            counts = state_dict[f"{prefix}counts"]
-            state_dict[f"{prefix}sums"] = state_dict[f"{prefix}codes"] * smoothed(counts)[:, None]
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
     def _dead(self) -> Tensor:
         return self.counts <= DEAD_SHARE * self.counts.mean()
 
@@ -124,6 +118,13 @@ class Codebook(nn.Module):
         # an overflow in half precision, whose optimiser step is skipped, must not poison the averages
         sound = torch.cat(features).isfinite().all(-1)
         return torch.cat(features)[sound], torch.cat(indices)[sound]
+
+
+def _restore_sums(book: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """Exported files leave out the sums, which follow from the codes and their counts."""
+    codes, counts = state.get(f"{prefix}codes"), state.get(f"{prefix}counts")
+    if codes is not None and counts is not None:
+        state.setdefault(f"{prefix}sums", codes * smoothed(counts)[:, None])
 
 
 def update_codebooks(module: nn.Module) -> None:
