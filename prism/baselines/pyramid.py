@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from prism.model.backbone import Prism, Trace
 from prism.model.creation import build
+from prism.model.memory import DERIVED
 from prism.model.weights import read_weights
 
 STRIDES = (4, 8, 16, 32)
@@ -56,7 +57,7 @@ class PyramidBackbone(nn.Module):
         own = self.body.state_dict()
         found = {name: value for key, value in read_weights(path).items() for name in _names_within(key)}
         fits = {key: value for key, value in found.items() if key in own and own[key].shape == value.shape}
-        if missing := next((key for key in own if key not in fits), None):
+        if missing := next((key for key in own if key not in fits and not key.endswith(DERIVED)), None):
             raise ValueError(f"{path} is not of {self.name}: {missing!r} is missing there or has another shape")
         self.body.load_state_dict(fits)
 

@@ -68,7 +68,7 @@ def coco_numbers(truth: Truth, results: Sequence[Result], kind: Kind) -> dict[st
     return dict(zip(NUMBERS, (float(number) for number in evaluation.stats[: len(NUMBERS)]), strict=True))
 
 
-def judge(truth: Truth, results: Sequence[Result], masks: bool) -> dict[str, float]:
+def all_numbers(truth: Truth, results: Sequence[Result], masks: bool) -> dict[str, float]:
     """The twelve numbers of boxes and, if the detector gives them, of masks: `box AP`, ..., `mask AP`, ..."""
     kinds: tuple[Kind, ...] = ("box", "mask") if masks else ("box",)
     return {f"{kind} {name}": n for kind in kinds for name, n in coco_numbers(truth, results, kind).items()}
@@ -105,7 +105,7 @@ def by_subset(
     for name, chosen in subsets.items():
         known: dict[str, Any] = dict.fromkeys(kinds)
         if chosen:
-            known |= judge(only(truth, chosen), results, masks)
+            known |= all_numbers(only(truth, chosen), results, masks)
         recalled = recall(truth, results, chosen) if masks and chosen else None
         known = {key: None if value == NOTHING else value for key, value in known.items()}
         rows.append({"subset": name, "instances": len(chosen), **known, "mask recall75": recalled})

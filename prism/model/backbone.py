@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from prism.model.compilation import batch_will_change, exporting, room_for_graphs, run_in_python
 from prism.model.evidence import weighted
 from prism.model.halting import HaltingUnit, expected_start
-from prism.model.memory import MemoryMode, SlotMemory, checked_mode, update_codebooks
+from prism.model.memory import DERIVED, MemoryMode, SlotMemory, checked_mode, update_codebooks
 from prism.model.refinement import RefinementStep, Watch
 from prism.model.stage import Features, PatchTokeniser, Stage, StageTrace, Tokeniser
 
@@ -324,7 +324,7 @@ def _check_fits(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Name the first key in which a checkpoint differs from the model."""
     for key, value in wanted.items():
         if key not in found:
-            if key.endswith("codebook.sums"):  # not in exported files; the codebook restores them
+            if key.endswith(DERIVED):
                 continue
             raise ValueError(f"the checkpoint is from a different model: it has no {key!r}")
         if found[key].shape != value.shape:

@@ -19,6 +19,7 @@ KMEANS_ROUNDS = 10
 KMEANS_SAMPLES_PER_CODE = 16
 DEAD_SHARE = 0.05  # a code used less than this fraction of the mean is dead
 LAPLACE = 1e-5  # smoothing of counts, as in VQ-VAE
+DERIVED = "codebook.sums"  # left out of exported files: it follows from the codes and their counts
 MOST_PENDING = 64  # forwards kept for one update; bounds what a caller that never updates can pile up
 
 
@@ -121,7 +122,7 @@ class Codebook(nn.Module):
 
 
 def _restore_sums(book: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
-    """Exported files leave out the sums, which follow from the codes and their counts."""
+    """Of a file that leaves them out: see `DERIVED`."""
     codes, counts = state.get(f"{prefix}codes"), state.get(f"{prefix}counts")
     if codes is not None and counts is not None:
         state.setdefault(f"{prefix}sums", codes * smoothed(counts)[:, None])

@@ -9,6 +9,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from prism.model.memory import DERIVED
+
 TAGS = ("imagenette", "scenes")  # of the weights that the package carries, the default first
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -83,7 +85,7 @@ def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found = {
         name: value.half() if value.dtype == torch.float32 and not name.endswith("codebook.counts") else value
         for name, value in weights.items()
-        if not name.endswith("codebook.sums")
+        if not name.endswith(DERIVED)
     }
     if spoilt := next((name for name, value in found.items() if not value.isfinite().all()), None):
         raise ValueError(f"a weight is not finite, or beyond what float16 holds, in {spoilt!r}")

@@ -11,8 +11,6 @@ from prism.model.checks import Count, Positive, Range, Workers, check_options
 
 # PRISM for photographs on two cores; prism_nano then costs less than PVTv2-B0 at 112 px (results/imagenette-112)
 LEAN = ("code_decay=0.9", "slots=(12,12,4,4)", "max_steps=3", "halting_start=0.25")
-# as the weights inside the package, from before PRISM went by evidence: what starts from them must have their form
-SHIPPED = (*LEAN, "ffn_ratio=3", "slot_ratio=3", "code_width=0.5", "evidence=False")
 SCENES = ("code_decay=0.9", "max_steps=3")  # and for generated scenes
 
 # fields that change how a run is carried out, not what comes of it: a resumed run may change them

@@ -16,13 +16,13 @@ from prism.metrics.average_precision import (
     Kind,
     Result,
     Truth,
+    all_numbers,
     as_results,
     by_subset,
     coco_numbers,
     flagged,
     ground_truth,
     instances,
-    judge,
     only,
     recall,
 )
@@ -81,7 +81,7 @@ def by_pycocotools(truth: Truth, results: list[Result], kind: Kind) -> list[floa
 
 
 def test_the_truth_as_detections_is_perfect(truth: Truth):
-    found = judge(truth, as_detections(truth), masks=True)
+    found = all_numbers(truth, as_detections(truth), masks=True)
     for kind in ("box", "mask"):
         for name in ("AP", "AP50", "AP75", "AR100"):
             assert found[f"{kind} {name}"] == 1.0
@@ -100,7 +100,7 @@ def test_the_numbers_are_those_of_pycocotools(truth: Truth, kind: Kind, seed: in
 def test_nothing_is_written_into_what_is_given(truth: Truth):
     results = random_detections(truth)
     before = repr((truth, results))
-    judge(truth, results, masks=True)
+    all_numbers(truth, results, masks=True)
     recall(truth, results, instances(truth))
     assert repr((truth, results)) == before
 
@@ -108,7 +108,7 @@ def test_nothing_is_written_into_what_is_given(truth: Truth):
 def test_an_annotation_of_id_0_is_one_like_others(truth: Truth):
     moved = {**truth, "annotations": [{**a, "id": a["id"] - 1} for a in truth["annotations"]]}
     assert moved["annotations"][0]["id"] == 0
-    assert judge(moved, as_detections(moved), masks=False)["box AP"] == 1.0
+    assert all_numbers(moved, as_detections(moved), masks=False)["box AP"] == 1.0
 
 
 def test_a_subset_ignores_what_is_found_elsewhere(truth: Truth):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import arg
 
 from prism.model.checks import LARGEST, Range, Side
-from prism.tasks.recipe import SCENES, SHIPPED, Recipe
+from prism.tasks.recipe import LEAN, SCENES, Recipe
 
 Head = Literal["retinanet", "maskrcnn"]
 NORM_GROUPS = 8
@@ -130,7 +130,7 @@ def _coco() -> dict[str, Any]:
 def _voc() -> dict[str, Any]:
     return dict(
         data="voc2012-seg256",
-        prism_network=SHIPPED,  # as the Imagenette weights that it starts from
+        prism_network=LEAN,  # as the Imagenette weights that it starts from
         limit=300,  # of 1,449 while it trains: `prism occlusion` evaluates all
         sizes=(256,),
         longest=256,

@@ -13,7 +13,7 @@ from prism.data.coco import CocoImages
 from prism.data.images import THINNEST
 from prism.data.objects import open_annotated
 from prism.data.stream import Batch, ShuffledStream, listed
-from prism.metrics.average_precision import by_subset, ground_truth, judge
+from prism.metrics.average_precision import all_numbers, by_subset, ground_truth
 from prism.model.creation import Checkpoint
 from prism.model.metadata import model_arguments
 from prism.reporting.pages import Section
@@ -74,7 +74,7 @@ class DetectionTask(Task):
         truth = cache(lambda: ground_truth(shown))  # scenes are rendered for it: once, when it is needed
 
         def measured(network: DetectionNetwork, images: Annotated, *how: Any) -> dict[str, float]:
-            return judge(truth(), detect(network, images, *how), network.finds_masks)
+            return all_numbers(truth(), detect(network, images, *how), network.finds_masks)
 
         best, network = f"{recipe.split} {'mask' if masks else 'box'} AP", learner.network
         assert isinstance(network, DetectionNetwork)

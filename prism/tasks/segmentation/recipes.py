@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from prism.model.checks import LARGEST, Range, Share, Side
-from prism.tasks.recipe import SCENES, SHIPPED, Recipe
+from prism.tasks.recipe import LEAN, SCENES, Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def voc_semfpn() -> Segmentation:
     return Segmentation(
         out=Path("runs/voc-semfpn"),
         data="voc2012-seg256",
-        prism_network=SHIPPED,  # as the Imagenette weights that it starts from
+        prism_network=LEAN,  # as the Imagenette weights that it starts from
         limit=300,  # of 1,449 while it trains: `prism occlusion` evaluates all
         width=64,
         size=160,

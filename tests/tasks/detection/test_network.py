@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from prism.data.objects import SceneImages
-from prism.metrics.average_precision import NUMBERS, Kind, ground_truth, judge
+from prism.metrics.average_precision import NUMBERS, Kind, all_numbers, ground_truth
 from prism.metrics.complexity import parameters
 from prism.tasks.detection.data import training_transform
 from prism.tasks.detection.evaluate import costs, detect
@@ -253,7 +253,7 @@ def test_what_it_finds_is_judged_as_by_pycocotools():
     assert {result["image_id"] for result in results} == {0, 1, 2}
     truth = ground_truth(images)
     own = [r | dict(id=id, iscrowd=0, area=r["bbox"][2] * r["bbox"][3]) for id, r in enumerate(results[::3], start=1)]
-    low, high = (judge(asked, results, network.finds_masks) for asked in (truth, truth | {"annotations": own}))
+    low, high = (all_numbers(asked, results, network.finds_masks) for asked in (truth, truth | {"annotations": own}))
     for kind in KINDS:
         for asked, figures in ((truth, low), (truth | {"annotations": own}, high)):
             expected = by_pycocotools(asked, results, kind)

@@ -8,14 +8,17 @@ import timm
 import torch
 from accelerate import Accelerator
 from PIL import Image
+from safetensors.torch import save_file
 
-from prism.model.metadata import read_metadata
+from prism.baselines.pyramid import PyramidBackbone
+from prism.model.metadata import model_arguments, read_metadata
+from prism.model.weights import halved, read_weights, shipped
 from prism.tasks.detection import task as detection
 from prism.tasks.detection.evaluate import Costs
 from prism.tasks.detection.loading import load_detector
 from prism.tasks.detection.recipes import Detection, scenes_retinanet
 from prism.tasks.detection.task import TASK
-from prism.tasks.registry import recipes
+from prism.tasks.registry import find_recipe, recipes
 from prism.training.checkpoint import export
 from prism.training.log import read_log
 from prism.training.run import rehearse, train_recipe
@@ -121,6 +124,19 @@ def test_a_folder_with_coco_json_and_a_classifier_to_start_from(tmp_path: Path):
     started = classifier.state_dict()
     for key, value in loaded.network.maps.backbone.body.named_parameters():
         torch.testing.assert_close(value, started[key], atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["voc-retinanet", "voc-maskrcnn", "voc-semfpn"])
+def test_recipes_for_photographs_start_from_the_weights_in_the_package(name: str, tmp_path: Path):
+    """As their help says; and from what `prism export` makes of them."""
+    weights = shipped("prism_nano")
+    assert weights is not None
+    save_file(halved(read_weights(weights)), tmp_path / "exported.safetensors")
+    for path in (weights, tmp_path / "exported.safetensors"):
+        backbone = PyramidBackbone("prism_nano", **model_arguments(find_recipe(name).network_words()))
+        backbone.load(path)
+        book = backbone.body.stages[0].step.memory.codebook  # pyright: ignore
+        torch.testing.assert_close(book.sums, book.codes * book.counts[:, None], rtol=1e-3, atol=1e-2)
 
 
 def test_tall_and_wide_images_do_not_share_a_batch(tmp_path: Path):
