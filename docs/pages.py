@@ -32,7 +32,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """The drawing becomes part of its page, where it follows the page's light and dark."""
+    """The drawing becomes part of its page, where it follows the page's light and dark.
+
+    Texts point to results/ beside their folder, as in the repository; on the site it lies inside.
+    """
+    markdown = markdown.replace("](../results/", "](results/")
     drawing = (ROOT / "docs" / "network.svg").read_text()
     return re.sub(r"!\[[^]]*\]\(network\.svg\)", lambda _: f"<div>{drawing}</div>", markdown)
 

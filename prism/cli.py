@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if verb not in VERBS:
         near = get_close_matches(verb, VERBS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VERBS)}"
-        print(f"prism: no command is called {verb!r}; {hint}", file=sys.stderr)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(VERBS)}"
+        print(f"prism: unknown command {verb!r}; {hint}", file=sys.stderr)
         sys.exit(2)
     try:
         from prism.reporting.provenance import called_as

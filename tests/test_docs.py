@@ -47,6 +47,16 @@ def test_pages_fetch_nothing_from_elsewhere(site: Path):
         assert not [url for url in loaded if url.startswith(("http:", "https:", "//"))], page
 
 
+def test_links_work_in_the_repository_too():
+    """The site checks its own; most people read the texts where they lie."""
+    texts = [*PAGES, *ROOT.glob("*.md"), *(ROOT / "results").rglob("*.md"), *(ROOT / "prism").rglob("*.md")]
+    for text in texts:
+        prose = re.sub(r"```.*?```|`[^`]*`", "", text.read_text(), flags=re.DOTALL)
+        for link in re.findall(r"\]\(([^)\s#]+)[^)]*\)", prose):
+            made = link.startswith("api/")  # the reference is made of docstrings
+            assert made or ":" in link or (text.parent / link).exists(), f"{text} points to {link}"
+
+
 def test_results_are_pages_from_their_one_source(site: Path):
     for source in (ROOT / "results").glob("*/README.md"):
         assert (site / source.relative_to(ROOT).with_name("index.html")).exists()

@@ -33,7 +33,9 @@ def open_players(checkpoint: Path, baseline: Path | None) -> Players:
     found = _classifier(checkpoint)
     ours = _subject(found)
     if not isinstance(ours.model, Prism):
-        raise ValueError(f"{checkpoint} holds weights of {found.name}, which is not a PRISM: pass it as --baseline")
+        raise ValueError(
+            f"{checkpoint} holds weights of {found.name}, which is not a PRISM model: pass it as --baseline"
+        )
     size = found.size or 224
     classes = found.classes or [f"class {index}" for index in range(ours.model.num_classes)]
     theirs, macs = None, 0

@@ -82,7 +82,7 @@ def open_playgrounds(checkpoint: Path | None, baseline: Path | None, folder: Pat
         players = open_players(checkpoint, baseline)
         return [Playground(checkpoint.name, players, samples(players, folder), examples(players, folder))]
     if baseline is not None:
-        raise ValueError("--baseline is compared with a PRISM of the same classes: pass --checkpoint too")
+        raise ValueError("--baseline needs --checkpoint, a PRISM classifier trained on the same classes")
     found = []
     for name, tag in SHIPPED.items():
         if file := shipped(f"prism_nano.{tag}"):

@@ -18,4 +18,7 @@ def feed(recipe: Recipe) -> None:
 
     with tables.progress() as said:
         rows = measure(recipe, steps=20, repeats=5, progress=said)
-    tables.show(rows, f"{recipe.model}: images per second fed and held, and the share kept, per cent")
+    tables.show(
+        rows,
+        f"{recipe.model}: images per second from files (fed) and from memory (held); share in per cent",
+    )

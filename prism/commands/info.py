@@ -31,7 +31,7 @@ def info(
     if isinstance(network, Prism):
         buffers = sum(book.codes.numel() for book in network.modules() if isinstance(book, Codebook))
         show(complexity.by_steps(network, pixels, [profile]), "GMACs by steps in the stages")
-        print(f"The codebooks hold {buffers:,} further numbers, moved by averages and not by the optimiser.")
+        print(f"The codebooks hold another {buffers:,} values, updated by moving averages instead of the optimiser.")
 
 
 def mean_steps(text: str, stages: int) -> list[float]:

@@ -87,10 +87,11 @@ def speed(
         if train:
             cases = [case._replace(macs=(1 + BACKWARD) * case.macs) for case in cases]
         rows = measure(cases, repeats, kind, said)
-    tables.show(rows, f"{torch.get_num_threads()} threads, {repeats} repeats, torch {torch.__version__}")
+    used = f"{torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
+    tables.show(rows, f"{used}, {repeats} repeats, torch {torch.__version__}")
     if out:
         note = (
-            f"`{provenance.command()}`, {repeats} interleaved repeats, {torch.get_num_threads()} threads, "
+            f"`{provenance.command()}`, {repeats} interleaved repeats, {used}, "
             f"torch {torch.__version__}, {_processor()}. Images per second are medians; the spread is the "
             "interquartile range over the median; ratios are medians over repeats."
         )

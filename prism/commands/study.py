@@ -51,7 +51,7 @@ def study(
         split: split of the data; by default clean for classified scenes, otherwise val
         limit: use at most this many images, spread over the data
         quick: train and measure just enough to make every figure; every row is marked as a smoke run
-        seeds: seeds of the trainings, comma-separated; several give standard deviations
+        seeds: seeds of the training runs, comma-separated; several give standard deviations
         batch: images at a time; by default 64, for detection and segmentation 8
         workers: processes that read images
         device: auto, cpu, cuda, ...

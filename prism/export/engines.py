@@ -34,7 +34,7 @@ class Engine:
 def open_engine(engine: str, network: Path | nn.Module, threads: int | None = None) -> Engine:
     """A file or a network, ready to be run by one of ENGINES, on the CPU with so many threads (all by default)."""
     if engine not in ENGINES:
-        raise ValueError(f"no engine is called {engine!r}; there are {', '.join(ENGINES)}")
+        raise ValueError(f"unknown engine {engine!r}; choose from {', '.join(ENGINES)}")
     suffixes, start = ENGINES[engine]
     threads = threads or os.cpu_count() or 1
     if isinstance(network, nn.Module):

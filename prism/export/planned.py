@@ -56,7 +56,7 @@ def runner(engine: str, size: int, threads: int, folder: Path) -> Callable[[nn.M
     Files, traced with images of about `size`, go into `folder`: one serves all engines that read it.
     """
     if engine not in ENGINES:
-        raise ValueError(f"no engine is called {engine!r}; there are {', '.join(ENGINES)}")
+        raise ValueError(f"unknown engine {engine!r}; choose from {', '.join(ENGINES)}")
     suffixes, _ = ENGINES[engine]
 
     def start(model: nn.Module, means: Sequence[float] | None) -> Runner:

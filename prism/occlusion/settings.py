@@ -90,7 +90,7 @@ class Setting(NamedTuple):
 
 def _known(kind: str) -> Mask:
     if kind not in MASKS:
-        raise ValueError(f"no mask is called {kind!r}; masks are {', '.join(MASKS)}")
+        raise ValueError(f"unknown mask {kind!r}; choose from {', '.join(MASKS)}")
     return MASKS[kind]
 
 

@@ -65,7 +65,7 @@ class Recipe:
     batch: Count = 64
     """images per optimiser step, over all processes"""
     accumulate: Count = 1
-    """parts in which a process takes its share of a batch"""
+    """gradient accumulation: number of parts that a process splits its share of a batch into"""
     lr: Positive = 1e-3
     weight_decay: float = 0.05
     betas: Annotated[tuple[float, float], Range(0, 1 - 1e-9)] = (0.9, 0.999)
@@ -80,7 +80,7 @@ class Recipe:
     """decay of the running average of the weights; the average is then evaluated and kept"""
     precision: Precision = "fp32"
     shard: bool = False
-    """share the weights and what trains them among the processes (FSDP 2)"""
+    """shard weights, gradients and optimiser state across the processes (FSDP 2)"""
     save_memory: bool = False
     """recompute activations in the backward pass"""
     seed: int = 0
@@ -97,7 +97,7 @@ class Recipe:
     log_every: Count = 20
     """optimiser steps between lines of the log"""
     flip: bool = True
-    """mirror every second training image"""
+    """mirror each training image with probability 0.5"""
     ponder: float = 0.005
     """weight (lambda) of the ponder loss"""
     vq: float = 0.01

@@ -22,7 +22,7 @@ TASKS: dict[str, str] = {
 
 def find_task(name: str) -> "Task":
     if name not in TASKS:
-        raise ValueError(f"no task is called {name!r}; there are {', '.join(TASKS)}")
+        raise ValueError(f"unknown task {name!r}; choose from {', '.join(TASKS)}")
     return import_module(f"{TASKS[name]}.task").TASK
 
 
@@ -35,7 +35,7 @@ def recipes() -> dict[str, Callable[[], Recipe]]:
 def find_recipe(name: str) -> Recipe:
     every = recipes()
     if name not in every:
-        raise ValueError(f"no recipe is called {name!r}; there are {', '.join(every)}")
+        raise ValueError(f"unknown recipe {name!r}; choose from {', '.join(every)}")
     return every[name]()
 
 

@@ -65,7 +65,7 @@ def test_an_answer_is_about_the_image_that_was_sent(client: TestClient):
         ({"set": "small", "image": "/etc/passwd"}, "no image"),
         ({"set": "small", "image": RED, "mask": "data:image/png;base64,AAAA"}, "not a readable image"),
         ({"set": "small", "image": RED, "kind": "PatchMask", "strength": 7, "seed": 0}, "between 0 and 1"),
-        ({"set": "small", "image": RED, "kind": "Banana", "strength": 0.5, "seed": 0}, "no mask is called"),
+        ({"set": "small", "image": RED, "kind": "Banana", "strength": 0.5, "seed": 0}, "unknown mask"),
         ({"set": "small", "image": RED, "kind": "M", "strength": 50, "seed": 0}, "only for detection"),
         ({"set": "small", "image": RED, "kind": "PatchMask", "strength": "a", "seed": 0}, "a strength and a seed"),
         ({"set": "small", "image": RED, "kind": "PatchMask", "strength": 0.5, "seed": -1}, "seed"),

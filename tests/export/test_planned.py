@@ -33,7 +33,7 @@ def test_planned_steps_reach_their_means_in_a_file(engine: str, file: Path):
 
 
 def test_an_unknown_engine_is_named():
-    with pytest.raises(ValueError, match="no engine is called 'banana'; there are eager"):
+    with pytest.raises(ValueError, match="unknown engine 'banana'; choose from eager"):
         runner("banana", 64, 1, Path())
 
 

@@ -19,26 +19,26 @@ class Classification(Recipe):
     task = "classification"
 
     splits: tuple[str, ...] = ("val",)
-    """splits that are evaluated; the first one names the best epoch"""
+    """splits that are evaluated; the first one decides which epoch is best"""
     hold_out: bool = False
     """train on four fifths of train and evaluate the rest, whatever the splits: for choices that must not see val"""
     size: Side = 224
     """side of the images"""
     crop: Annotated[float, Range(0.01, 1)] = 0.875
-    """share of an image that evaluation shows, by its side: ImageNet's 0.875, or 1 for all"""
+    """centre crop in evaluation, as a fraction of the side: 0.875 as for ImageNet, 1 for the whole image"""
     smallest_crop: Annotated[float, Range(1e-6, 1)] = 0.08
-    """least share of an image that a training crop shows"""
+    """smallest area of a random training crop, as a fraction of the image"""
     randaugment: str | None = None
     """timm's name of a policy, such as rand-m9-mstd0.5-inc1"""
     jitter: Annotated[float, Range(0, 100)] = 0.0
-    """of brightness, contrast and saturation"""
+    """strength of the jitter of brightness, contrast and saturation"""
     mixup: Annotated[float, Range(0, 1000)] = 0.0
     hiding: bool = True
-    """whether training hides parts of images, by the three that follow"""
+    """hide parts of training images, with --cutmix, --erasing and --scattered"""
     cutmix: Annotated[float, Range(0, 1000)] = 0.0
     erasing: Share = 0.0
     scattered: Share = 0.0
-    """share of images of which random cells take the mean colour"""
+    """share of images in which random cells are filled with the mean colour"""
     smoothing: Share = 0.0
 
     def __post_init__(self) -> None:

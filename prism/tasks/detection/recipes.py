@@ -22,23 +22,23 @@ class Detection(Recipe):
     head: Head = "retinanet"
     """boxes by RetinaNet, or boxes and masks by Mask R-CNN"""
     frozen: Annotated[int, Range(0, 1000)] = 0
-    """stages of the backbone, from the first, that stay as they are"""
+    """number of backbone stages to freeze, from the first"""
     split: str = "val"
     """the split that is evaluated"""
     amodal: bool = True
-    """of scenes: whole objects, or only what is seen of them"""
+    """for scenes: the target is the whole object; --no-amodal: only its visible part"""
     sizes: Annotated[tuple[int, ...], arg(metavar="SIDE..."), Range(1, LARGEST)] = (800,)
-    """short sides of the images: in training one is drawn for each, evaluated is at the last"""
+    """short side of the images: training draws one at random per image, evaluation uses the last"""
     longest: Side = 1333
-    """but no side is longer"""
+    """upper limit on the long side of the images"""
     width: Side = 256
     """channels of the feature pyramid and the heads"""
     anchor: Side = 32
     """side of the smallest anchor in pixels"""
     proposals: Annotated[int, Range(1, 100_000)] = 1000
-    """regions of an image that Mask R-CNN sees"""
+    """region proposals kept per image (Mask R-CNN)"""
     regions: Annotated[int, Range(1, 100_000)] = 512
-    """regions of an image that train Mask R-CNN"""
+    """region proposals sampled per image for the loss (Mask R-CNN)"""
     norm: bool = False
     """group norms in the feature pyramid and the heads: a short training gets further with them"""
     own_losses: bool = True
@@ -90,7 +90,7 @@ def voc_maskrcnn() -> Detection:
 
 
 def scenes_retinanet() -> Detection:
-    """RetinaNet on generated scenes at 96 px: minutes on two cores, no file needed.
+    """RetinaNet on generated scenes at 96 px: under an hour on two cores, no files needed.
 
     `prism train scenes-retinanet --weights runs/scenes/best.safetensors`. Measured with seed 0 in 49 minutes on one
     core of an EPYC: box AP50 85.2, AP 65.4, and 49.1 and 40.4 under M30 and M50 (results/scenes).
@@ -99,7 +99,7 @@ def scenes_retinanet() -> Detection:
 
 
 def scenes_maskrcnn() -> Detection:
-    """Mask R-CNN on generated scenes at 96 px: minutes on two cores, no file needed.
+    """Mask R-CNN on generated scenes at 96 px: under an hour on two cores, no files needed.
 
     `prism train scenes-maskrcnn --weights runs/scenes/best.safetensors`: 2,500 steps of 1.5 s on one core of an EPYC,
     some 40 minutes on two.

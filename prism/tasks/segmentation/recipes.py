@@ -17,19 +17,19 @@ class Segmentation(Recipe):
     width: Side = 256
     """channels of the pyramid; its branches have half of them"""
     dropout: Share = 0.1
-    """share of channels that the classifier does without in training"""
+    """dropout rate before the classifier"""
     splits: tuple[str, ...] = ("val",)
-    """splits that are evaluated; the first one names the best epoch"""
+    """splits that are evaluated; the first one decides which epoch is best"""
     size: Side = 512
-    """side of the squares that training sees; of scenes, of whole images"""
+    """side of the square training crops; for scenes, of the whole image"""
     fit: Annotated[tuple[int, int], Range(1, LARGEST)] | None = None
-    """long and short side that images are fitted into, in training and when evaluated; by default none are"""
+    """long and short side that images are resized to fit into, in training and evaluation; by default no resizing"""
     scales: Annotated[tuple[float, float], Range(0.05, 10)] = (0.5, 2.0)
-    """by how much training shrinks and enlarges images"""
+    """range of the random scale in training"""
     distortion: bool = True
     """whether training changes brightness, contrast, saturation and hue"""
     own_losses: bool = True
-    """whether PRISM's ponder and memory losses join in"""
+    """add PRISM's ponder and memory losses"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,7 +67,7 @@ def ade20k_semfpn() -> Segmentation:
 
 
 def voc_semfpn() -> Segmentation:
-    """VOC 2012 at long side 256 for two cores.
+    """Semantic FPN on PASCAL VOC at a long side of 256, for two cores.
 
     `prism train voc-semfpn --data voc2012-seg256 --weights prism/weights/prism_nano.imagenette.safetensors`,
     weights that the package carries. Measured with seed 0 in 28 minutes of one core: mIoU 9.5, and 5.7 with 30 %
@@ -94,7 +94,7 @@ def voc_semfpn() -> Segmentation:
 
 
 def scenes_semfpn() -> Segmentation:
-    """Generated scenes at 96 px: minutes on two cores, no file needed.
+    """Semantic FPN on generated scenes at 96 px: about an hour on one core, no files needed.
 
     `prism train scenes-semfpn --weights runs/scenes/best.safetensors`, the weights from `prism train scenes`. Measured
     with seed 0 in 68 minutes of one core beside another training: mIoU 78.0 on clean scenes and 73.4 on val
