@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from prism.baselines.attention import attend
-from prism.baselines.channels_last import ConvMlp, DepthwiseConv, pad_to_multiple
+from prism.baselines.channels_last import ConvMlp, DepthwiseConv, crop, pad_to_multiple
 from prism.baselines.routing import bi_level_attention, check_routing
 
 
@@ -44,7 +44,7 @@ def relative_bias(table: Tensor, queries: Tensor, agents: Tensor) -> Tensor:
     displacements = (queries[:, None] - agents.transpose(0, 1)[:, :, None]) / 2  # (G, B, N, A * A', 2)
     tables = table.unflatten(0, (groups, -1)).to(displacements.dtype)
     found = F.grid_sample(tables, displacements.flatten(1, 2), align_corners=True)  # (G, h / G, B * N, A * A')
-    return found.reshape(groups, -1, batch, queries.shape[0], count).permute(2, 0, 1, 3, 4).flatten(1, 2)
+    return found.reshape(groups, tables.shape[1], batch, queries.shape[0], count).permute(2, 0, 1, 3, 4).flatten(1, 2)
 
 
 class Offsets(nn.Module):
@@ -118,7 +118,7 @@ class DeformableRoutingAttention(nn.Module):
         places = query_points(x.shape[1], x.shape[2], points).flatten(0, 1)
         bias = relative_bias(self.bias_table, places, points.flatten(2, 3))
         out = attend(q.flatten(1, 2), self.agent_key(agents), self.agent_value(agents), self.heads, self.scale, bias)
-        return self.proj(out).unflatten(1, x.shape[1:3])[:, :height, :width]
+        return crop(self.proj(out).unflatten(1, x.shape[1:3]), height, width)
 
     def agent_points(self, queries: Tensor) -> Tensor:
         """Where the agents are after their move; none leaves the image."""

@@ -8,6 +8,8 @@ published model is a linear layer here.
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from prism.model.compilation import exporting
+
 
 class DepthwiseConv(nn.Conv2d):
     """One filter per channel, on a channels-last map; 'same' padding."""
@@ -36,5 +38,13 @@ class ConvMlp(nn.Module):
 
 def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
     """Zeros at the bottom and on the right, so that both sides of the map are multiples."""
-    bottom, right = -x.shape[1] % multiple, -x.shape[2] % multiple
-    return F.pad(x, (0, 0, 0, right, 0, bottom)) if bottom or right else x
+    # so written, and always padded, an exported graph for every size sees the padded sides to be multiples
+    bottom, right = ((side - 1) // multiple * multiple + multiple - side for side in x.shape[1:3])
+    return F.pad(x, (0, 0, 0, right, 0, bottom)) if exporting() or bottom or right else x
+
+
+def crop(x: Tensor, height: int, width: int) -> Tensor:
+    """The map without what was padded."""
+    if exporting():  # the strides of a slice would tell maps that were padded from those that were not
+        return F.pad(x, (0, 0, 0, width - x.shape[2], 0, height - x.shape[1]))
+    return x[:, :height, :width]

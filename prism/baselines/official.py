@@ -28,6 +28,7 @@ from prism.baselines.latents import CrossBlock, LatentBlock, Layer
 from prism.baselines.paca import PacaViT
 from prism.baselines.routing import BiLevelRoutingAttention
 from prism.model.metadata import Metadata
+from prism.model.weights import FLOATS, is_plain
 
 # The released weights are not averages (EMA); a training checkpoint may hold both.
 WRAPPERS = ("model", "state_dict", "model_ema", "state_dict_ema")
@@ -119,6 +120,7 @@ KNOWN = (*biformer.VARIANTS, *bixt.VARIANTS, *paca.VARIANTS, *debiformer.VARIANT
 class Weight(NamedTuple):
     key: str  # of ours
     shape: torch.Size
+    counts: bool  # whole numbers, such as the batches that a norm has seen
 
 
 @cache
@@ -128,7 +130,10 @@ def official_layout(name: str) -> dict[str, Weight]:
         raise ValueError(f"no official checkpoints are known for {name!r}, only for {', '.join(KNOWN)}")
     with torch.device("meta"):
         model = timm.create_model(name)
-    return {_official_key(model, key): Weight(key, value.shape) for key, value in model.state_dict().items()}
+    return {
+        _official_key(model, key): Weight(key, value.shape, not value.is_floating_point())
+        for key, value in model.state_dict().items()
+    }
 
 
 def _official_key(model: nn.Module, key: str) -> str:
@@ -154,7 +159,10 @@ def official_state_dict(name: str, state: Mapping[str, Any]) -> dict[str, Tensor
             continue
         if weight and len(weight.shape) == 2 and value.shape[2:] == (1, 1):  # a 1 x 1 convolution
             value = value.flatten(1)
-        found[weight.key if weight else official] = value
+        key = weight.key if weight else official
+        if key in found:
+            raise ValueError(f"{key!r} appears twice, under the official name and under ours")
+        found[key] = value
     return found
 
 
@@ -185,7 +193,10 @@ def convert(name: str, file: str | Path, out: str | Path) -> None:
     if not out.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {out.parent}")
     try:
-        weights = official_state_dict(name, _read(file))
+        state = _unwrapped(_read(file))
+        if odd := next((key for key, value in state.items() if not is_plain(value)), None):
+            raise ValueError(f"{odd!r} is sparse, quantised or without its numbers")
+        weights = official_state_dict(name, state)
         _check_fits(layout, weights)
     except ValueError as error:
         raise ValueError(f"{file} is not a checkpoint of {name}: {error}") from None
@@ -215,11 +226,13 @@ def _read(file: Path) -> Any:
 
 def _check_fits(layout: Mapping[str, Weight], weights: Mapping[str, Tensor]) -> None:
     """Name the first key, as the official model calls it, in which a checkpoint differs from the model."""
-    for official, (key, shape) in layout.items():
+    for official, (key, shape, counts) in layout.items():
         if key not in weights:
             raise ValueError(f"{official!r} is missing")
         if weights[key].shape != shape:
             raise ValueError(f"{official!r} has shape {tuple(weights[key].shape)}, expected {tuple(shape)}")
+        if not counts and weights[key].dtype not in FLOATS:
+            raise ValueError(f"{official!r} holds {str(weights[key].dtype).removeprefix('torch.')} instead of weights")
     known = {weight.key for weight in layout.values()}
     if extra := next((key for key in weights if key not in known), None):
         raise ValueError(f"{extra!r} is not in the model")

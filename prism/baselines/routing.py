@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from prism.baselines.attention import attend
-from prism.baselines.channels_last import DepthwiseConv, pad_to_multiple
+from prism.baselines.channels_last import DepthwiseConv, crop, pad_to_multiple
 
 
 def to_windows(x: Tensor, per_side: int) -> Tensor:
@@ -35,10 +35,10 @@ def choose_windows(queries: Tensor, keys: Tensor, count: int) -> Tensor:
 
 def gather_windows(x: Tensor, chosen: Tensor) -> Tensor:
     """(B, S * S, P, C) windows and (B, S * S, R) indices -> (B, S * S, R * P, C)."""
-    batch, windows, _, channels = x.shape
+    batch, windows, tokens, channels = x.shape
     first = torch.arange(batch, device=x.device)[:, None, None] * windows
     found = x.flatten(0, 1).index_select(0, (chosen + first).flatten())
-    return found.reshape(batch, windows, -1, channels)
+    return found.reshape(batch, windows, chosen.shape[2] * tokens, channels)
 
 
 def bi_level_attention(queries: Tensor, keys: Tensor, values: Tensor, per_side: int, count: int, heads: int) -> Tensor:
@@ -82,4 +82,4 @@ class BiLevelRoutingAttention(nn.Module):
         # Padded before the projection: padded tokens carry its bias, and count as keys and in the means of windows.
         q, k, v = self.qkv(pad_to_multiple(x, self.windows)).chunk(3, dim=-1)
         out = bi_level_attention(q, k, v, self.windows, self.routed, self.heads)
-        return self.proj(out + self.lepe(v))[:, :height, :width]
+        return crop(self.proj(out + self.lepe(v)), height, width)

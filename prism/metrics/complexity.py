@@ -101,6 +101,8 @@ def parts(model: nn.Module, size: tuple[int, int]) -> list[dict[str, Any]]:
         macs = macs_by_module(model, size, getattr(model, "in_chans", 3))
         names = [name for name, child in model.named_children() if parameters(child) or macs.get(name)]
         rows = [_row(name, model.get_submodule(name), macs.get(name, 0)) for name in names]
+        if bare := parameters(model) - sum(row["parameters"] for row in rows):  # of no child, as a class token is
+            rows.append(dict(part="own parameters", parameters=bare, MMAC=0.0, per="image"))
         return [*rows, _row("all", model, macs[""])]
     macs = _macs_at(model, model, size, 2)  # so that each part runs: the slots' update is a step's, the last excepted
     rows, hoisted = [], 0

@@ -66,12 +66,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     for key in ("state_dict", "model"):  # how training scripts wrap it
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
-    if not isinstance(found, Mapping) or not all(isinstance(name, str) and _plain(found[name]) for name in found):
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) and is_plain(found[name]) for name in found):
         raise ValueError(f"{path} holds something other than named weights")
     return dict(found)
 
 
-def _plain(value: object) -> bool:
+def is_plain(value: object) -> bool:
     """A tensor whose numbers are all there: neither without storage, nor quantised, nor sparse, nor one repeated."""
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         return False

@@ -60,6 +60,7 @@ def test_any_size_is_taken(name: str, size: tuple[int, int]):
     with torch.inference_mode():
         features = model.forward_features(torch.randn(2, 3, *size))
         assert model.forward_head(features).shape == (2, 5)
+        assert model(torch.randn(0, 3, *size)).shape == (0, 5)
     if name in STAGED:
         assert features.shape == (2, LAST[name], -(-size[0] // 32), -(-size[1] // 32))
 

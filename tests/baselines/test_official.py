@@ -127,6 +127,15 @@ BAD: dict[str, tuple[Callable[[State], Any], str]] = {
     "settings alone": (lambda _: {"epoch": 3}, "expected named tensors, got int at 'epoch'"),
     "nothing": (lambda _: {}, "is missing"),
     "a key twice": (lambda state: state | {"module.head.bias": torch.ones(1000)}, "'head.bias' appears twice"),
+    "a key of ours": (
+        lambda state: state | {"head.fc.weight": torch.ones(1000, 256)},
+        "'head.fc.weight' appears twice",
+    ),
+    "sparse": (lambda state: state | {"head.weight": torch.ones(1000, 256).to_sparse()}, "'head.weight' is sparse"),
+    "whole numbers": (
+        lambda state: state | {"head.weight": torch.ones(1000, 256).int()},
+        "'head.weight' holds int32 instead of weights",
+    ),
     "a foreign class": (lambda state: {"model": state, "args": Fraction(1, 2)}, "pickled fractions.Fraction"),
 }
 

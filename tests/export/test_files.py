@@ -11,6 +11,7 @@ from PIL import Image
 from timm.models.davit import DaVit
 from torch import nn
 
+from prism.baselines.biformer import BiFormer
 from prism.baselines.debiformer import DeBiFormer
 from prism.cli import main
 from prism.data.scenes import render_scene
@@ -78,6 +79,14 @@ def test_a_torch_program_is_open_for_any_size_and_batch(steps: int | None, tmp_p
     difference, any_size = write(network, tmp_path / "network.pt2", "torch", Metadata(model="prism_nano"), 64)
     assert any_size
     assert difference <= 1e-6
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("torch", ".pt2"), ("onnx", ".onnx")])
+def test_windows_of_biformer_are_padded_at_any_size(kind: str, suffix: str, tmp_path: Path):
+    network = BiFormer(num_classes=4, widths=(32, 64), depths=(1, 1), windows=3, routed=(2,), last_heads=2).eval()
+    difference, any_size = write(network, tmp_path / f"network{suffix}", kind, Metadata(model="any"), 64)
+    assert any_size
+    assert difference <= 1e-4
 
 
 def one_size_debiformer() -> DeBiFormer:
