@@ -44,9 +44,9 @@ def test_without_a_file_those_of_the_package_play(monkeypatch):
     ("arguments", "said"),
     [
         ((), "ships no weights: pass --checkpoint"),
-        (("--baseline", "{place}/baseline.safetensors"), "pass --checkpoint too"),
+        (("--baseline", "{place}/baseline.safetensors"), "--baseline needs --checkpoint"),
         (("--checkpoint", "{place}/none.safetensors"), "there is no checkpoint"),
-        (("--checkpoint", "{place}/baseline.safetensors"), "which is not a PRISM: pass it as --baseline"),
+        (("--checkpoint", "{place}/baseline.safetensors"), "which is not a PRISM model: pass it as --baseline"),
         (("--checkpoint", "{place}/detector.safetensors"), "is for detection"),
         (("--checkpoint", "{place}/ours.safetensors", "--baseline", "{place}/large.safetensors"), "at 96 pixels"),
         (("--checkpoint", "{place}/ours.safetensors", "--baseline", "{place}/other.safetensors"), "was not trained on"),

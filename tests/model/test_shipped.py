@@ -52,9 +52,9 @@ def test_timm_creates_the_trained_model(name: str):
     file = shipped(name)
     assert file is not None
     assert side == read_metadata(file).preprocessing["size"]
-    wanted = read_weights(file)
-    for key, value in model.state_dict().items():
-        assert value.equal(wanted[key].to(value.dtype)), key
+    found = model.state_dict()
+    for key, value in read_weights(file).items():
+        assert found[key].equal(value.to(found[key].dtype)), key
     image = torch.randn(2, 3, side, side)
     [checkpoint] = find_checkpoints(name, pretrained=True)
     assert open_model(checkpoint)(image).equal(model(image))
