@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from prism.analysis.oracle import around_memory
 from prism.model.refinement import RefinementStep, Watch
 from prism.model.stage import Features, Stage
 
@@ -56,8 +57,7 @@ def _inside(step: RefinementStep) -> Iterator[dict[str, Tensor]]:
         seen["after slots"] = given[0]
 
     def see_memory(_: Any, given: tuple[Any, ...], got: tuple[Any, ...]) -> None:
-        seen["grouped"] = torch.cat([memory.where_norm(given[0]), memory.what_norm(given[1])], -1)
-        seen["restored"] = torch.cat([got[0], got[1]], -1)
+        seen["grouped"], seen["restored"] = around_memory(memory, given, got)
 
     handles = [step.token_ffn.register_forward_pre_hook(see_ffn), memory.register_forward_hook(see_memory)]
     try:

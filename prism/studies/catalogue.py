@@ -65,6 +65,7 @@ STUDIES: dict[str, Study] = {
         Study("recovery", "Recovery, step by step"),
         Study("resolution", "Size of images", "classifiers trained at several sizes", "classifiers of several sizes"),
         Study("cost", "Accuracy and its cost", "a PRISM classifier, and baselines to compare"),
+        Study("memory", "The memory, and a perfect one"),
         Study("diagnosis", "Where the work is done"),
     )
 }

@@ -86,6 +86,16 @@ def test_cost_follows_the_steps(made: Path):
     assert all(row["images/s"] > 0 for row in rows)
 
 
+def test_of_a_clean_image_a_perfect_memory_is_none(made: Path):
+    rows = read_csv(made / "memory" / "memory.csv")
+    clean = {row["memory"]: row["top-1"] for row in rows if row["setting"] == "clean"}
+    assert clean["perfect: slots of the clean image"] == clean["off"]
+    assert clean["what it recalls for the clean image"] == clean["as it is"]
+    shares = [row for row in read_csv(made / "memory" / "closeness.csv") if row["setting"] == "clean"]
+    assert {row["share"] for row in shares if row["slots"] == "grouped"} == {1}
+    assert all(row["share"] < 1 for row in shares if row["slots"] == "restored")
+
+
 def test_every_size_is_measured_at_its_own(made: Path):
     rows = read_csv(made / "resolution" / "resolution.csv")
     prism, baseline = ([row for row in rows if row["model"] == model] for model in ("prism_nano", "pvt_v2_b0"))
@@ -183,6 +193,8 @@ def test_what_does_not_apply_is_left_out_and_said(weights: dict[str, str], tmp_p
         (("resolution", "prism"), "all checkpoints were trained at 32 px; pass some of another size"),
         (("cost", "baseline"), "only PRISM can trade accuracy for cost"),
         (("prototypes", "forgetful"), "only a PRISM with a quantised memory has prototypes"),
+        (("memory", "forgetful"), "the memory of every checkpoint is off"),
+        (("memory", "baseline"), "only PRISM has a memory"),
         (("halting-training", "prism"), "there is no log.jsonl next to it"),
         (("table2a", "prism"), "is for classification, not for detection"),
         (("table9", "prism"), "there is no study 'table9'"),
