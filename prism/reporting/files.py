@@ -15,7 +15,11 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     try:
         if path.exists() and not path.is_file():  # putting a file in its place would do away with /dev/null
             raise OSError("it is a folder, a device or a pipe")
+        unfinished.unlink(missing_ok=True)
+        unfinished.touch()
+        mode = unfinished.stat().st_mode  # as the user's umask has it: safetensors would shut out all but the owner
         write(unfinished)
+        unfinished.chmod(mode)
         _to_disk(unfinished)
         unfinished.replace(path)
         _to_disk(path.parent)

@@ -33,11 +33,12 @@ def test_without_a_file_those_of_the_package_play(monkeypatch):
     monkeypatch.setattr("prism.app.samples.EXAMPLES", 2)
     scenes, photographs = server.open_playgrounds(None, None, None)
     assert (scenes.name, photographs.name) == ("Scenes", "Photographs")
-    assert scenes.players.baseline is not None
-    assert scenes.players.baseline.name == "pvt_v2_b0"
+    for playground in (scenes, photographs):
+        assert playground.players.baseline is not None
+        assert playground.players.baseline.name == "pvt_v2_b0"
     assert [sample.note for sample in scenes.samples] == [story.note for story in STORIES]
     assert photographs.players.titles[0] == "tench"
-    assert photographs.samples[0].truth == "golf ball"
+    assert photographs.samples[0].truth == "parachute"
 
 
 @pytest.mark.parametrize(
