@@ -29,7 +29,6 @@ from prism.baselines.paca import PacaViT
 from prism.baselines.routing import BiLevelRoutingAttention
 from prism.model.metadata import Metadata
 from prism.model.weights import FLOATS, is_plain
-from prism.reporting.files import write_whole
 
 # The released weights are not averages (EMA); a training checkpoint may hold both.
 WRAPPERS = ("model", "state_dict", "model_ema", "state_dict_ema")
@@ -207,6 +206,8 @@ def convert(name: str, file: str | Path, out: str | Path) -> None:
         size=cfg.input_size[-1], crop=cfg.crop_pct, interpolation=cfg.interpolation, mean=cfg.mean, std=cfg.std
     )
     metadata = Metadata(model=name, preprocessing=shown, training={"source": file.name})
+    from prism.reporting.files import write_whole  # here, as `import prism` brings the networks alone
+
     # Copied, as tensors of a torch file may share their memory, which safetensors refuses.
     copies = {key: value.detach().clone(memory_format=torch.contiguous_format) for key, value in weights.items()}
     write_whole(out, lambda unfinished: save_file(copies, unfinished, metadata.header()))
