@@ -3,8 +3,7 @@
 B images, K slots, D channels. The keys and values of a slot stand beside each other: (B, K, 2D).
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -20,6 +19,16 @@ from prism.model.refinement import Hoisted, RefinementStep, State, Watch
 Memory = Callable[[Tensor, Tensor], Tensor]  # grouped and restored slots -> those that a step goes on with
 
 
+def own_memory(_: Tensor, restored: Tensor) -> Tensor:
+    """The network's."""
+    return restored
+
+
+def no_memory(grouped: Tensor, _: Tensor) -> Tensor:
+    """Slots go on as they were grouped."""
+    return grouped
+
+
 class Slots(NamedTuple):
     """Of one stage at one step."""
 
@@ -32,13 +41,13 @@ def around_memory(memory: SlotMemory, given: tuple[Any, ...], got: tuple[Any, ..
     return Slots(torch.cat([memory.where_norm(given[0]), memory.what_norm(given[1])], -1), torch.cat(got[:2], -1))
 
 
-def slots_of(network: Prism, images: Tensor) -> list[list[Slots]]:
+def slots_of(network: Prism, images: Tensor, memory: Memory = own_memory) -> list[list[Slots]]:
     """Of every stage and every step: all images take all steps, so that row i is always image i."""
     seen: list[Slots] = []
 
     def watch(grouped: Tensor, restored: Tensor) -> Tensor:
         seen.append(Slots(grouped, restored))
-        return restored
+        return memory(grouped, restored)
 
     logits_with(network, images, watch)
     in_order = iter(seen)
@@ -48,12 +57,18 @@ def slots_of(network: Prism, images: Tensor) -> list[list[Slots]]:
 @torch.inference_mode()
 def logits_with(network: Prism, images: Tensor, memory: Memory) -> Tensor:
     """The network's answers with another memory in the place of its own; its halting unit decides as ever."""
-    together = switched(network)
+
+    def replace(module: nn.Module, given: tuple[Any, ...], got: tuple[Any, ...]) -> tuple[Any, ...]:
+        assert isinstance(module, SlotMemory)
+        where, what = memory(*around_memory(module, given, got)).chunk(2, dim=-1)
+        return where, what, got[2]
+
+    together = switched(network)  # a copy, which takes its hooks with it
     stages: list[Any] = list(together.stages)
-    with _replaced([stage.step.memory for stage in stages], memory):
-        for stage in stages:
-            stage.refine = _refine_together
-        return together.forward_traced(images, slot_maps=False).logits  # traced, so that no batch is divided
+    for stage in stages:
+        stage.step.memory.register_forward_hook(replace)
+        stage.refine = _refine_together
+    return together.forward_traced(images, slot_maps=False).logits  # traced, so that no batch is divided
 
 
 def _refine_together(
@@ -62,22 +77,10 @@ def _refine_together(
     """What `refine_until_halted` gives, but nobody leaves the batch: steps after an image's last have weight 0."""
     taken = [refinement for _, refinement in applications(step, state, hoisted, max_steps, watch)]
     weights = halting_weights(torch.stack([unit(refinement.tokens) for refinement in taken], dim=1))[0].unbind(1)
-    mixture = sum(w[:, None, None] * refinement.tokens for w, refinement in zip(weights, taken, strict=True))
+    mixture = sum(
+        w[:, None, None].to(refinement.tokens.dtype) * refinement.tokens
+        for w, refinement in zip(weights, taken, strict=True)
+    )
     rows = torch.arange(len(state.tokens), device=state.tokens.device)
     records = [StepRecord(rows, w, r.shares, r.recall) for w, r in zip(weights, taken, strict=True)]
     return Refined(torch.as_tensor(mixture), records)
-
-
-@contextmanager
-def _replaced(memories: list[SlotMemory], by: Memory) -> Iterator[None]:
-    def replace(memory: nn.Module, given: tuple[Any, ...], got: tuple[Any, ...]) -> tuple[Any, ...]:
-        assert isinstance(memory, SlotMemory)
-        where, what = by(*around_memory(memory, given, got)).chunk(2, dim=-1)
-        return where, what, got[2]
-
-    handles = [memory.register_forward_hook(replace) for memory in memories]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -19,7 +19,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         unfinished.touch()
         mode = unfinished.stat().st_mode  # as the user's umask has it: safetensors would shut out all but the owner
         write(unfinished)
-        unfinished.chmod(mode)
+        if unfinished.stat().st_mode != mode:  # some file systems refuse every chmod
+            unfinished.chmod(mode)
         _to_disk(unfinished)
         unfinished.replace(path)
         _to_disk(path.parent)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from prism.analysis.contributions import explained_share
-from prism.analysis.oracle import Memory, Slots, logits_with, slots_of
+from prism.analysis.oracle import Memory, Slots, logits_with, no_memory, own_memory, slots_of
 from prism.studies import study as s
 
 AS_IS, OFF, PERFECT, RECALLED, NOTHING = (
@@ -37,7 +37,8 @@ def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
             whole = slots_of(network, pair.clean)
             truth = labels[first : first + len(pair.clean)]
             first += len(truth)
-            for name, memory in _memories(whole).items():
+            ideal = slots_of(network, pair.clean, no_memory)  # a perfect memory leaves a clean image as it is
+            for name, memory in _memories(whole, ideal).items():
                 right[name] += int((logits_with(network, pair.occluded, memory).argmax(-1) == truth).sum())
             for stage, steps in enumerate(zip(whole, slots_of(network, pair.occluded), strict=True), start=1):
                 for t, (clean, occluded) in enumerate(zip(*steps, strict=True), start=1):
@@ -53,19 +54,18 @@ def measure(inputs: s.Inputs, out: s.Path, progress: s.Progress) -> s.Tables:
         ]
     if not answers:
         raise s.Inapplicable("the memory of every checkpoint is off")
-    forgetful = [subject.name for subject in found.prisms if inputs.ready(subject).memory == "off"]
+    forgetful = [subject.name for subject in found.prisms if subject.model.memory == "off"]
     left_out = s.skipped(found.others, "it has no memory") + s.skipped(forgetful, "its memory is off")
     return {"memory": answers, "closeness": closeness, s.SKIPPED: left_out}
 
 
-def _memories(whole: list[list[Slots]]) -> dict[str, Memory]:
-    """By name; `whole` are the slots of the clean images."""
-    taken = [slots for steps in whole for slots in steps]
+def _memories(whole: list[list[Slots]], ideal: list[list[Slots]]) -> dict[str, Memory]:
+    """By name; of the clean images, `whole` are the slots with the network's memory and `ideal` those without."""
     return {
-        AS_IS: lambda _, restored: restored,
-        OFF: lambda grouped, _: grouped,
-        PERFECT: _playing(slots.grouped for slots in taken),
-        RECALLED: _playing(slots.restored for slots in taken),
+        AS_IS: own_memory,
+        OFF: no_memory,
+        PERFECT: _playing(slots.grouped for steps in ideal for slots in steps),
+        RECALLED: _playing(slots.restored for steps in whole for slots in steps),
         NOTHING: lambda _, restored: _without_values(restored),
     }
 
@@ -92,13 +92,14 @@ def report(tables: s.Tables, out: s.Path) -> list[s.Section]:
     ]
     caption = (
         "How much of the variance of the clean image's slots those of the occluded image account for, mean of all "
-        "steps: grouped, as they enter the memory, and restored, as they leave it. 1 is perfect, 0 no better than the "
-        "mean slot."
+        "steps and batches: grouped, as they enter the memory, and restored, as they leave it. 1 is perfect, 0 no "
+        "better than the mean slot."
     )
+    drawn = s.save(figure(shares), out / "memory.png")
     return [
         s.Section("", _words(rows, shares), s.shown(accuracy, 1)),
         s.Section("", caption, s.shown(_table(shares))),
-        s.Section("", "The same as a figure: filled before the memory, hatched after it.", _drawn(shares, out)),
+        s.Section("", "The same as a figure: filled before the memory, hatched after it.", drawn),
     ]
 
 
@@ -111,10 +112,6 @@ def _table(shares: s.Rows) -> s.Rows:
         for setting in s.column(shares, "setting")
         for slots in s.column(shares, "slots")
     ]
-
-
-def _drawn(shares: s.Rows, out: s.Path) -> s.Path:
-    return s.save(figure(shares), out / "memory.png")
 
 
 def figure(shares: s.Rows) -> s.Figure:
@@ -153,8 +150,7 @@ def _words(rows: s.Rows, shares: s.Rows) -> str:
             f"Compared with no memory, the memory of {model} changes accuracy in the occluded settings by "
             f"{min(own):+.1f} to {max(own):+.1f} points. A perfect one, which gives every step "
             f"exactly the slots of the clean image, would change it by {min(perfect):+.1f} to "
-            f"{max(perfect):+.1f}: no memory of slots can be expected to do better with these weights. In "
-            f"{len(closer)} of {len(occluded)} occluded settings the memory brings slots closer to those of the clean "
-            f"image, mean of all stages and steps."
+            f"{max(perfect):+.1f} with these weights. In {len(closer)} of {len(occluded)} occluded settings the memory "
+            f"brings slots closer to those of the clean image, mean of all stages and steps."
         )
     return " ".join(said)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from prism.analysis.oracle import logits_with, slots_of
+from prism.analysis.oracle import logits_with, no_memory, own_memory, slots_of
 from prism.analysis.variants import switched
 from tests.model.small import random_images, small_prism
 
@@ -16,14 +16,14 @@ def network():
 @torch.inference_mode()
 def test_its_own_memory_gives_its_own_answers(network):
     images = random_images(6)
-    torch.testing.assert_close(logits_with(network, images, lambda _, restored: restored), network(images))
+    torch.testing.assert_close(logits_with(network, images, own_memory), network(images))
 
 
 @torch.inference_mode()
 def test_a_memory_that_hands_slots_on_is_one_switched_off(network):
     images = random_images(4)
     off = switched(network, memory="off")(images)
-    torch.testing.assert_close(logits_with(network, images, lambda grouped, _: grouped), off)
+    torch.testing.assert_close(logits_with(network, images, no_memory), off)
     assert not off.allclose(network(images))
 
 
@@ -39,6 +39,14 @@ def test_slots_are_those_of_each_stage_and_step(network):
     torch.testing.assert_close(logits_with(network, images, lambda *_: next(ready)), network(images))
     network.fixed_steps = (1, 3, 2, 4)
     assert [len(steps) for steps in slots_of(network, images)] == [1, 3, 2, 4]
+
+
+@torch.inference_mode()
+def test_of_its_own_image_a_perfect_memory_is_none(network):
+    images = random_images(4)
+    perfect = iter([slots.grouped for steps in slots_of(network, images, no_memory) for slots in steps])
+    found = logits_with(network, images, lambda *_: next(perfect))
+    torch.testing.assert_close(found, switched(network, memory="off")(images))
 
 
 @torch.inference_mode()
