@@ -32,6 +32,8 @@ def save_prism(path: Path, about: dict[str, str] | None = None, network: str = N
 def save_baseline(path: Path, about: dict[str, str] | None = None) -> Path:
     torch.manual_seed(2)
     model = timm.create_model("test_resnet", num_classes=len(SHAPES))
+    with torch.no_grad():
+        model.get_parameter("fc.weight").mul_(50)  # likewise
     export(model.state_dict(), path, {"model": "test_resnet"} | ABOUT | (about or {}))
     return path
 
