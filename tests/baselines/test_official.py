@@ -159,6 +159,22 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path):
         convert("biformer_nano", tmp_path / "bad.pth", tmp_path / "out.safetensors")
 
 
+def test_a_conversion_that_fails_keeps_the_file_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    torch.save(marked(NANO["biformer_nano"]), tmp_path / "official.pth")
+    out = tmp_path / "ours.safetensors"
+    out.write_bytes(b"before")
+
+    def fill_the_disk(_: State, path: Path, __: dict[str, str]) -> None:
+        path.write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("prism.baselines.official.save_file", fill_the_disk)
+    with pytest.raises(OSError, match="No space left"):
+        convert("biformer_nano", tmp_path / "official.pth", out)
+    assert out.read_bytes() == b"before"
+    assert {path.name for path in tmp_path.iterdir()} == {"official.pth", "ours.safetensors"}
+
+
 def test_bad_arguments_are_named(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match=r"there is no file .*nowhere\.pth"):
         convert("biformer_nano", tmp_path / "nowhere.pth", tmp_path / "out.safetensors")
