@@ -1,7 +1,7 @@
 """Prism: four stages and a head (paper, section 3)."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 from timm.layers import ClassifierHead
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from prism.model.compilation import batch_will_change, exporting, room_for_graphs, run_in_python
 from prism.model.evidence import weighted
 from prism.model.halting import HaltingUnit, expected_start
-from prism.model.memory import DERIVED, MemoryMode, Recalled, SlotMemory, checked_mode, update_codebooks
+from prism.model.memory import DERIVED, MemoryMode, SlotMemory, checked_mode, update_codebooks
 from prism.model.refinement import RefinementStep, Watch
 from prism.model.stage import Features, PatchTokeniser, Stage, StageTrace, Tokeniser
 
@@ -56,11 +56,10 @@ class Prism(nn.Module):
 
     With `evidence`, patches lie side by side, and what shows no contrast counts as not seen: see
     `prism.model.evidence`. `ffn_kernel` is the side of the depthwise convolution in the token FFN; with 1, tokens mix
-    through slots alone, which is where the memory matters (docs/paper_map.md). With `recall="unseen"`, a slot is
-    recalled by as much as its tokens are missing and otherwise passed on, so that on a whole image the memory changes
-    nothing. `slot_ratio` is the width of the slots' FFN and `code_width` that of a code, in widths of the stage: slots
-    are few, so what is spent on them costs little. `halting_start` is the probability of halting that training starts
-    from; by default about T_max / 2 steps are taken at first.
+    through slots alone, which is where the memory matters (docs/paper_map.md). `slot_ratio` is the width of the slots'
+    FFN and `code_width` that of a code, in widths of the stage: slots are few, so what is spent on them costs little.
+    `halting_start` is the probability of halting that training starts from; by default about T_max / 2 steps are taken
+    at first.
 
     `preset="paper"` keeps the literal equations: no evidence, overlapping patches, no LayerScale, and a memory without
     norms that is trained straight-through with nothing detached.
@@ -85,7 +84,6 @@ class Prism(nn.Module):
         halting_start: float | None = None,
         fixed_steps: int | tuple[int, ...] | None = None,
         memory: MemoryMode = "vq",
-        recall: Recalled = "all",
         preset: Literal["default", "paper"] = "default",
         evidence: bool = True,
         layer_scale: float = 0.1,
@@ -106,10 +104,6 @@ class Prism(nn.Module):
             raise ValueError(f"halting_start must lie between 0 and 1, got {halting_start}")
         literal = preset == "paper"
         by_evidence = evidence and not literal
-        if recall not in get_args(Recalled):
-            raise ValueError(f"recall must be one of {', '.join(get_args(Recalled))}, got {recall!r}")
-        if recall == "unseen" and not by_evidence:
-            raise ValueError("recall='unseen' needs evidence, which tells how much of a slot was seen")
         rates = torch.linspace(0, drop_path_rate, len(widths), device="cpu").tolist()
         self.stages = nn.ModuleList()
         self.feature_info: list[dict[str, Any]] = []
@@ -118,7 +112,7 @@ class Prism(nn.Module):
             kernel, down = (7, 4) if index == 0 else (3, 2)
             bank = SlotMemory(dim, int(dim * code_width), codes, beta, code_decay, literal, by_evidence)
             scale = None if literal else layer_scale
-            step = RefinementStep(dim, bank, ffn_ratio, ffn_kernel, slot_ratio, scale, rates[index], recall == "unseen")
+            step = RefinementStep(dim, bank, ffn_ratio, ffn_kernel, slot_ratio, scale, rates[index])
             patches = PatchTokeniser(channels, dim, down) if by_evidence else Tokeniser(channels, dim, kernel, down)
             self.stages.append(Stage(patches, step, num_slots, dim, start))
             channels, stride = dim, stride * down

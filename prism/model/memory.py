@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from prism.model.attention import at_least_float32
 
 MemoryMode = Literal["vq", "continuous", "off"]
-Recalled = Literal["all", "unseen"]
 
 KMEANS_ROUNDS = 10
 KMEANS_SAMPLES_PER_CODE = 16
@@ -174,19 +173,18 @@ class SlotMemory(nn.Module):
         self.decode = nn.Linear(code_dim, 2 * dim)
 
     def forward(
-        self, where: Tensor, what: Tensor, squared_norms: Tensor, with_loss: bool, seen: Tensor | None = None
+        self, where: Tensor, what: Tensor, squared_norms: Tensor, with_loss: bool
     ) -> tuple[Tensor, Tensor, Recall]:
         """Grouped keys and values (B, K, D) each -> the restored ones, and what was recalled.
 
-        `squared_norms` are the codebook's, which no step changes. `seen` (B, K, 1) is the share of each slot that is
-        passed on as it was grouped; without it, all of a slot is recalled.
+        `squared_norms` are the codebook's, which no step changes.
         """
         where, what = self.where_norm(where), self.what_norm(what)
         if self.mode == "off":
             return where, what, Recall(None, None, where.new_zeros(where.shape[0]) if with_loss else None)
         grouped = torch.cat([where, what], dim=-1)  # (B, K, 2D)
-        given = grouped if self.literal else grouped.detach()
-        latents, codes = self.encode(given), None  # (B, K, C), z in the paper
+        seen = grouped if self.literal else grouped.detach()
+        latents, codes = self.encode(seen), None  # (B, K, C), z in the paper
         chosen = latents
         if self.mode == "vq":
             codes = nearest(latents, self.codebook.codes, squared_norms)
@@ -195,9 +193,7 @@ class SlotMemory(nn.Module):
         restored = self.decode(chosen)
         loss = None
         if with_loss:
-            loss = slot_error(given, restored) + self.beta * slot_error(latents, chosen.detach())
-        if seen is not None:
-            restored = torch.lerp(restored, grouped.to(restored.dtype), seen.to(restored.dtype))
+            loss = slot_error(seen, restored) + self.beta * slot_error(latents, chosen.detach())
         if torch.is_grad_enabled() and not self.literal:
             restored = grouped + (restored - grouped).detach()
         where, what = (half.contiguous() for half in restored.chunk(2, dim=-1))

@@ -172,7 +172,6 @@ NETWORK: dict[str, Check] = {
     "halting_start": either(nothing, number(0, 1)),
     "fixed_steps": either(nothing, STEPS, several(STEPS, 1, 16)),
     "memory": one_of("vq", "continuous", "off"),
-    "recall": one_of("all", "unseen"),
     "preset": one_of("default", "paper"),
     "layer_scale": number(0, 1e6),
     "drop_rate": number(0, 1),

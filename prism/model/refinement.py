@@ -73,10 +73,8 @@ class RefinementStep(nn.Module):
         slot_ratio: float,
         layer_scale: float | None,
         drop_path: float,
-        recall_unseen: bool = False,
     ):
         super().__init__()
-        self.recall_unseen = recall_unseen
         self.token_norm, self.slot_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         # without bias: a key bias would not cancel under a softmax over slots
         self.to_query = nn.Linear(dim, dim, bias=False)
@@ -100,14 +98,11 @@ class RefinementStep(nn.Module):
             normed = normed * evidence  # to a hole slots come by its position alone
         weights, shares = self._organise(normed, slots, positions, watch.maps)
         gathered = weights @ normed  # (B, K, D)
-        seen = None if evidence is None else weights @ evidence  # (B, K, 1), of each slot's tokens
-        if seen is not None:
-            gathered = shrunk(gathered, seen)
+        if evidence is not None:
+            gathered = shrunk(gathered, weights @ evidence)
         where = self.to_key(gathered + positions.gathered(weights))  # k_grp in the paper
         what = self.to_value(gathered)  # v_grp
-        where, what, recall = self.memory(
-            where, what, squared_norms, watch.losses, seen if self.recall_unseen else None
-        )
+        where, what, recall = self.memory(where, what, squared_norms, watch.losses)
         returned = self._redistribute(where, self.drop_path(self.token_scale(what)), queries)
         return Refinement(self.token_ffn(tokens + returned, positions.grid, evidence), where, shares, recall)
 

@@ -39,7 +39,7 @@ def nano(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def by_evidence(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prism, Path]:
     torch.manual_seed(0)
-    network, file = restless(recall="unseen"), tmp_path_factory.mktemp("evidence") / "network.onnx"
+    network, file = restless(), tmp_path_factory.mktemp("evidence") / "network.onnx"
     write(network, file, "onnx", Metadata(model="prism_nano"), 64)
     return network, file
 

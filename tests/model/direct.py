@@ -37,8 +37,8 @@ def gain(layer: nn.Module) -> Tensor | float:
     return layer.gain if hasattr(layer, "gain") else 1.0  # pyright: ignore[reportReturnType]
 
 
-def memory(bank, where: Tensor, what: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Equations 3 and 4; the loss per image. `kept` (B, K, 1) is the share of a slot that is not recalled."""
+def memory(bank, where: Tensor, what: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Equations 3 and 4; the loss per image."""
     where, what = norm(where, bank.where_norm), norm(what, bank.what_norm)
     grouped = torch.cat([where, what], -1)
     if bank.mode == "off":
@@ -55,8 +55,6 @@ def memory(bank, where: Tensor, what: Tensor, kept: Tensor | None) -> tuple[Tens
     reconstruction = ((seen - restored) ** 2).sum(-1)
     commitment = ((z - z_vq.detach()) ** 2).sum(-1)
     loss = (reconstruction + bank.beta * commitment).mean(-1)
-    if kept is not None:
-        restored = kept * grouped + (1 - kept) * restored
     if not bank.literal:
         restored = grouped + (restored - grouped).detach()
     dim = where.shape[-1]
@@ -81,7 +79,7 @@ def step(
     content = torch.einsum("bkn,bnd->bkd", weights, normed) / (seen + 0.1 * (1 - seen))
     where = (content + torch.einsum("bkn,nd->bkd", weights, p)) @ w_k.T
     what = content @ w_v.T
-    where, what, loss = memory(phi.memory, where, what, seen if phi.recall_unseen else None)
+    where, what, loss = memory(phi.memory, where, what)
     asked = torch.einsum("nd,bkd->bnk", p @ w_q.T, where) * scale
     answered = asked.exp() / asked.exp().sum(2, keepdim=True)
     x = x + gain(phi.token_scale) * torch.einsum("bnk,bkd->bnd", answered, what)

@@ -10,9 +10,7 @@ from tests.model.small import random_images, small_prism
 
 
 @pytest.mark.parametrize("memory", ["vq", "continuous", "off"])
-@pytest.mark.parametrize(
-    "form", [{}, {"evidence": False}, {"preset": "paper"}, {"ffn_kernel": 1}, {"recall": "unseen"}], ids=str
-)
+@pytest.mark.parametrize("form", [{}, {"evidence": False}, {"preset": "paper"}, {"ffn_kernel": 1}], ids=str)
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "of_gradient"), [(torch.float64, 1e-9, 1e-9), (torch.float32, 1e-5, 1e-4)]
 )

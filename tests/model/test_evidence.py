@@ -81,31 +81,3 @@ def test_evidence_comes_with_every_map():
         assert evidence.shape == (2, 1, *maps.shape[2:])
     assert small_prism(evidence=False).eval().pyramid(random_images(1)).evidence is None
     assert small_prism(preset="paper").eval().pyramid(random_images(1)).evidence is None
-
-
-@torch.inference_mode()
-def test_only_what_was_not_seen_is_recalled():
-    """On an image without holes the memory has no say at all; where something is hidden, it has."""
-    model = small_prism(recall="unseen").eval()
-    images = random_images(2)
-    whole, hidden = images, images.clone()
-    hidden[:, :, 8:40, 16:56] = 0.3
-    changes = []
-    for given in (whole, hidden):
-        answers = []
-        for memory in ("vq", "off"):
-            model.memory = memory
-            answers.append(model(given))
-        changes.append((answers[0] - answers[1]).abs().max())
-    assert changes[0] <= 0.01 < 0.1 < changes[1]
-
-
-@pytest.mark.parametrize("form", [{"evidence": False}, {"preset": "paper"}], ids=str)
-def test_what_was_not_seen_is_known_by_evidence_alone(form: dict):
-    with pytest.raises(ValueError, match="recall='unseen' needs evidence"):
-        small_prism(recall="unseen", **form)
-
-
-def test_a_wrong_word_for_what_is_recalled_is_named():
-    with pytest.raises(ValueError, match="recall must be one of all, unseen, got 'nothing'"):
-        small_prism(recall="nothing")
